@@ -1,0 +1,40 @@
+# make demo   run the main job          make test   run the tests
+# make env    build .venv and stop      make lint   format, lint and type checks
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+LINT_STAMP := $(VENV)/.installed-lint
+
+.PHONY: demo test test-slow lint env clean
+
+demo: env
+	$(BIN)/aircomp demo --overwrite --out runs/demo
+
+test: env
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+test-slow: env
+	$(BIN)/python -m pytest -m slow -q --timeout 3600
+
+lint: $(LINT_STAMP)
+	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples
+	$(BIN)/pyright
+
+env: $(STAMP)
+
+# torch is pinned to its CPU build by constraints.txt, so pip can never choose one that brings CUDA packages
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "aircomp needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[tensorboard,test]' || \
+	  { echo 'Installing failed. If it was torch: point pip at a place that has its CPU build, with PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL.'; exit 1; }
+	@touch $@
+
+$(LINT_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lint]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) dist

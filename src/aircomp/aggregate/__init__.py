@@ -1,0 +1,1 @@
+"""From counts to one update: symmetric aggregation rules."""

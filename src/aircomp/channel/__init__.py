@@ -1,0 +1,1 @@
+"""What the air does: superposition and noise."""

@@ -1,0 +1,1 @@
+"""From the received signal to counts."""

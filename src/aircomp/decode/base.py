@@ -1,0 +1,92 @@
+"""What a decoder is: received signal and popularity in, counts out, all slots of a round at once."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from aircomp.errors import ShapeError
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What the base station knows of a round after decoding."""
+
+    counts: Int[Tensor, "slots codewords"]
+    """Integers; every row sums to `num_active`."""
+    mean: Float[Tensor, "slots codewords"]
+    """Posterior mean before rounding (soft counts)."""
+    num_active_hat: float
+    """Estimated number of active devices before rounding."""
+    noise_var: Float[Tensor, " slots"]
+    """Noise variance per channel use, estimated or as given, for every slot."""
+
+    @property
+    def num_active(self) -> int:
+        """The number of active devices that the counts sum to."""
+        return max(0, round(self.num_active_hat))
+
+
+class Decoder(Protocol):
+    """Anything with this method decodes."""
+
+    def decode(
+        self,
+        received: Float[Tensor, "slots uses"],
+        popularity: Float[Tensor, " codewords"],
+        *,
+        num_active: float | None = None,
+        noise_var: float | Float[Tensor, " slots"] | None = None,
+        bs_indices: Int[Tensor, " slots"] | None = None,
+        slot_layers: Int[Tensor, " slots"] | None = None,
+        quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
+    ) -> Decoded:
+        """Estimate the counts of every slot.
+
+        Args:
+            received: What the antenna saw, one slot a row.
+            popularity: The base station's estimate of how often each codeword is chosen.
+            num_active: Number of active devices, estimated from `received` if not given.
+            noise_var: Noise variance per channel use, one or one per slot, estimated if not given.
+            bs_indices: The base station's own codeword of each slot (side information).
+            slot_layers: The parameter tensor each slot belongs to (side information).
+            quant_codebook: What each codeword stands for, for decoders that weigh errors by their cost.
+        """
+        ...
+
+
+def check_received(received: Tensor, popularity: Tensor, codebook: Tensor) -> Tensor:
+    """Check the arguments of a decoder and return the popularity as a distribution.
+
+    Raises:
+        ShapeError: If shapes do not fit, the signal is not finite, or the popularity is not non-negative and finite
+            with a positive sum. A sum other than one is rescaled; zeros are kept, each decoder floors as it needs.
+    """
+    n, l = codebook.shape  # noqa: E741
+    if received.ndim != 2 or received.shape[1] != l:
+        raise ShapeError(f"received has shape {tuple(received.shape)}; expected [slots, {l}] for this codebook")
+    if popularity.shape != (n,):
+        raise ShapeError(f"popularity has shape {tuple(popularity.shape)}; expected [{n}] for this codebook")
+    if not torch.isfinite(received).all():
+        raise ShapeError("received holds values that are not finite; check the channel before decoding")
+    if not torch.isfinite(popularity).all() or (popularity < 0).any() or popularity.sum() <= 0:
+        raise ShapeError("popularity is not a distribution: expected finite, non-negative entries with a positive sum")
+    return popularity / popularity.sum()
+
+
+def check_codebook(codebook: Tensor) -> Tensor:
+    """Check that a random-access codebook is a finite matrix with unit-norm rows.
+
+    Raises:
+        ShapeError: If it is not; the tolerance is what float32 rounding of a normalised row can reach.
+    """
+    if codebook.ndim != 2 or not codebook.is_floating_point():
+        raise ShapeError(f"codebook has shape {tuple(codebook.shape)}; expected a real matrix [codewords, uses]")
+    if not torch.isfinite(codebook).all():
+        raise ShapeError("codebook holds values that are not finite")
+    worst = (codebook.norm(dim=1) - 1).abs().max().item()
+    if worst > 1e-4:
+        raise ShapeError(f"codebook rows must have unit norm; one is off by {worst:.3g}: divide each row by its norm")
+    return codebook

@@ -1,0 +1,1 @@
+"""What happens on a device: local training, the update, error feedback."""

@@ -1,0 +1,1 @@
+"""Random-access codebooks: the codeword each index sends."""

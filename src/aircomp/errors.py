@@ -1,0 +1,51 @@
+"""Every error that a user can cause, and how its sentence is built.
+
+A message says what was given, what was expected and what to do, in one sentence.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class AirCompError(Exception):
+    """Root of all errors raised on purpose by aircomp."""
+
+
+class ConfigError(AirCompError, ValueError):
+    """A setting, a name or an argument that cannot be used."""
+
+
+class ShapeError(AirCompError, ValueError):
+    """A tensor of the wrong shape, type or content."""
+
+
+class ArtefactError(AirCompError, OSError):
+    """A file or directory that is missing, damaged, foreign or in use."""
+
+
+class DecodeDiverged(AirCompError, ArithmeticError):
+    """A decoder whose state stopped being finite."""
+
+
+class TrainingDiverged(AirCompError, ArithmeticError):
+    """Training that produced numbers that are not finite."""
+
+
+def nearest_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known names most like `name`, best first."""
+    return difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> ConfigError:
+    """Build the error for a name nobody knows: the nearest ones, or all of them.
+
+    >>> str(unknown_name("dataset", "digit", ["digits", "cifar10"]))
+    "there is no dataset 'digit': did you mean 'digits'?"
+    """
+    known = list(known)
+    near = nearest_names(name, known)
+    if near:
+        hint = "did you mean " + " or ".join(repr(n) for n in near) + "?"
+    else:
+        hint = "expected one of " + ", ".join(known)
+    return ConfigError(f"there is no {what} {name!r}: {hint}")

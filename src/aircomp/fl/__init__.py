@@ -1,0 +1,1 @@
+"""The federated simulator: data, partition, models, rounds, runs."""

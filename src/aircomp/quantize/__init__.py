@@ -1,0 +1,1 @@
+"""From updates to codeword indices: fragments, the quantisation codebook, nearest codeword."""

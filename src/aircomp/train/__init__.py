@@ -1,0 +1,1 @@
+"""Collecting fragments and training the communication layer."""

@@ -1,0 +1,1 @@
+"""Uplink schemes behind one interface."""

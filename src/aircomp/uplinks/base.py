@@ -1,0 +1,91 @@
+"""The one interface of every uplink scheme, and what comes out of it.
+
+    base station's update ──► broadcast ──────────────┐ (before the round)
+    messages [devices, params] ──► encode ──► transmit ──► decode ──► Reception ──► aggregate
+                                     │
+                                     └─► reconstruction [devices, params]: what error feedback subtracts
+
+A scheme never sees the truth on its receiving side: `decode` gets what the antenna saw and what was broadcast.
+`diagnose` compares both sides afterwards, for metrics only.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a round costs over the air."""
+
+    channel_uses: int
+    """Real channel uses of the round (a complex use counts as two)."""
+    energy_per_device: float
+    """Transmit energy of one device over the round, in units of one codeword symbol's energy times its uses."""
+    side_information: tuple[str, ...] = ()
+    """What reaches the base station outside the radio, in words. Nothing may be missing here."""
+    num_slots: int = 0
+    """Transmission slots, for schemes that have them."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What the devices send, and what each believes it sent."""
+
+    payload: Any  # the scheme's own: symbols, indices, bits
+    reconstruction: Float[Tensor, "devices params"]
+    """The update each device's transmission stands for; error feedback keeps the rest."""
+    delivered: Bool[Tensor, " devices"]
+    """False where a device could not transmit (a deep fade); it keeps its whole message."""
+
+
+@dataclass(frozen=True)
+class Reception:
+    """What the base station holds after the round. A scheme fills the one form that it can offer.
+
+    `counts` with `codewords` is a multiset for each slot (the digital link); whole vectors are the special case of
+    one slot, one codeword a device, each counted once. `mean` is for schemes that add in the air, `vote` for schemes
+    that only decide a sign.
+    """
+
+    num_params: int
+    num_active_hat: float
+    counts: Int[Tensor, "slots codewords"] | None = None
+    soft_counts: Float[Tensor, "slots codewords"] | None = None
+    codewords: Float[Tensor, "codewords fragment"] | None = None
+    mean: Float[Tensor, " params"] | None = None
+    vote: Float[Tensor, " params"] | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+class Uplink(Protocol):
+    """A scheme: four verbs, its cost, and a look at how well it did."""
+
+    name: str
+
+    def broadcast(self, base_update: Float[Tensor, " params"], *, rng: torch.Generator) -> Any:
+        """Return what the base station announces before the round, built from its own update."""
+        ...
+
+    def encode(self, messages: Float[Tensor, "devices params"], announced: Any) -> Encoded:
+        """Turn every active device's message into what it sends."""
+        ...
+
+    def transmit(self, encoded: Encoded, announced: Any, *, rng: torch.Generator) -> Any:
+        """Pass the signals of all devices through the channel; superposition happens here."""
+        ...
+
+    def decode(self, received: Any, announced: Any) -> Reception:
+        """Recover what the base station aggregates."""
+        ...
+
+    def cost(self, num_params: int, num_active: int) -> Cost:
+        """Return what one round costs."""
+        ...
+
+    def diagnose(self, encoded: Encoded, announced: Any, reception: Reception) -> dict[str, float]:
+        """Compare what was sent with what was received: metrics only, never fed back."""
+        ...
