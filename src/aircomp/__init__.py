@@ -1,3 +1,45 @@
-"""aircomp: digital over-the-air computation for federated edge learning."""
+"""aircomp: digital over-the-air computation for federated edge learning.
+
+What is listed here is the public API; other modules may move.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_PUBLIC = {
+    "simulate": "aircomp.fl.simulate",
+    "Simulation": "aircomp.fl.simulate",
+    "transmit": "aircomp.channel.awgn",
+    "make_decoder": "aircomp.decode",
+    "decoder_names": "aircomp.decode",
+    "Decoded": "aircomp.decode.base",
+    "make_codebook": "aircomp.encode.codebook",
+    "aggregate": "aircomp.aggregation.rules",
+    "aggregator_names": "aircomp.aggregation.rules",
+    "make_uplink": "aircomp.uplinks.schemes",
+    "uplink_names": "aircomp.uplinks.schemes",
+    "AirCompError": "aircomp.errors",
+}
+
+__all__ = ["AirCompError", "Decoded", "Simulation", "__version__", "aggregate", "aggregator_names", "decoder_names",
+           "make_codebook", "make_decoder", "make_uplink", "simulate", "transmit", "uplink_names"]  # fmt: skip
+
+if TYPE_CHECKING:
+    from aircomp.aggregation.rules import aggregate, aggregator_names
+    from aircomp.channel.awgn import transmit
+    from aircomp.decode import decoder_names, make_decoder
+    from aircomp.decode.base import Decoded
+    from aircomp.encode.codebook import make_codebook
+    from aircomp.errors import AirCompError
+    from aircomp.fl.simulate import Simulation, simulate
+    from aircomp.uplinks.schemes import make_uplink, uplink_names
+
+
+def __getattr__(name: str) -> Any:
+    """Import public names when first used: `aircomp --help` should not wait for torch."""
+    from importlib import import_module
+
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'aircomp' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)

@@ -29,7 +29,9 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        raise ArtefactError(f"cannot write {path}: {error.strerror or error}; free some space or choose --out") from error
+        raise ArtefactError(
+            f"cannot write {path}: {error.strerror or error}; free some space or choose --out"
+        ) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -83,6 +85,15 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise ArtefactError(f"{path} is damaged or not a safetensors file ({error}); make it anew") from None
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """Read only the metadata of a safetensors file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {})
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ArtefactError(f"{path} is damaged or not a safetensors file ({error}); make it anew") from None
+
+
 def tensor_hash(*tensors: Tensor) -> str:
     """Return a SHA-256 of shapes, types and bytes: the identity of a codebook or of weights."""
     digest = hashlib.sha256()
@@ -112,3 +123,19 @@ def lock(directory: Path) -> Iterator[None]:
                 f"the run directory {directory} is in use by another process; wait for it or choose --out"
             ) from None
         yield
+
+
+def to_toml(values: dict[str, Any]) -> str:
+    """Write nested dictionaries of numbers, strings, booleans, paths and lists as TOML; None is left out."""
+    lines = [f"{k} = {_toml_value(v)}" for k, v in values.items() if not isinstance(v, dict) and v is not None]
+    for name, group in values.items():
+        if isinstance(group, dict):
+            lines += ["", f"[{name}]", to_toml(group).rstrip("\n")]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(v) for v in value) + "]"
+    # JSON's strings, numbers and booleans are TOML's as well
+    return json.dumps(value if isinstance(value, bool | int | float) else str(value))

@@ -44,8 +44,5 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> ConfigError:
     """
     known = list(known)
     near = nearest_names(name, known)
-    if near:
-        hint = "did you mean " + " or ".join(repr(n) for n in near) + "?"
-    else:
-        hint = "expected one of " + ", ".join(known)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"expected one of {', '.join(known)}"
     return ConfigError(f"there is no {what} {name!r}: {hint}")

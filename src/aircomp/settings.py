@@ -5,11 +5,42 @@ model default < TOML preset < command line.
 """
 
 import difflib
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aircomp.errors import ConfigError
+
+S = TypeVar("S", bound="Settings")
+
+
+class SettingsError(ConfigError):
+    """Every mistake in a group of settings, each with its path."""
+
+    def __init__(self, problems: list["Problem"]):
+        super().__init__("; ".join(problem.sentence for problem in problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake: where, what was given (None for a setting that does not exist), what is wrong."""
+
+    path: str
+    given: str | None
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        """Say it."""
+        if self.given is None:
+            return f"there is no setting {self.path!r}: {self.reason}"
+        return f"{self.path} = {self.given}: {self.reason}" if self.path else self.reason
+
+    def inside(self, path: str) -> "Problem":
+        """Return the problem as seen from the group above."""
+        return replace(self, path=f"{path}.{self.path}".strip("."))
 
 
 class Settings(BaseModel):
@@ -21,17 +52,14 @@ class Settings(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigError(_sentence(type(self), error)) from None
+            raise SettingsError(_problems(type(self), error)) from None
 
     @classmethod
-    def parse(cls, values: dict[str, Any]) -> Self:
+    def parse(cls: type[S], values: dict[str, Any]) -> S:
         """Build from nested dictionaries, reporting every mistake at once with its path."""
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            raise ConfigError(_sentence(cls, error)) from None
+        return cls(**values)
 
-    def changed(self, **values: Any) -> Self:
+    def changed(self: S, **values: Any) -> S:
         """Return a copy with dotted-path values replaced, validated again: `changed(**{"channel.snr_db": 5})`."""
         nested = self.model_dump()
         for path, value in values.items():
@@ -43,22 +71,20 @@ class Settings(BaseModel):
         return type(self).parse(nested)
 
 
-def _sentence(model: type[BaseModel], error: ValidationError) -> str:
-    return "; ".join(_describe(model, e) for e in error.errors())
+def _problems(model: type[BaseModel], error: ValidationError) -> list[Problem]:
+    return [problem for e in error.errors() for problem in _describe(model, e)]
 
 
-def _describe(model: type[BaseModel], error: Any) -> str:
+def _describe(model: type[BaseModel], error: Any) -> list[Problem]:
     path = ".".join(str(part) for part in error["loc"])
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, SettingsError):  # from a group further down, which has said it all
+        return [problem.inside(path) for problem in cause.problems]
     if error["type"] == "extra_forbidden":
         near = difflib.get_close_matches(path, _paths(model), n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else "see --help for all settings"
-        return f"there is no setting {path!r}: {hint}"
+        return [Problem(path, None, f"did you mean {' or '.join(near)}?" if near else "see --help for all settings")]
     reason = error["msg"].removeprefix("Value error, ")
-    if not path:
-        return reason
-    if error["type"] == "missing":
-        return f"the setting {path} is missing"
-    return f"{path} = {error['input']!r}: {reason[0].lower()}{reason[1:]}"
+    return [Problem(path, repr(error["input"]), f"{reason[0].lower()}{reason[1:]}" if path else reason)]
 
 
 def _paths(model: type[BaseModel], prefix: str = "") -> list[str]:

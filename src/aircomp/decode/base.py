@@ -1,7 +1,7 @@
 """What a decoder is: received signal and popularity in, counts out, all slots of a round at once."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -29,6 +29,7 @@ class Decoded:
         return max(0, round(self.num_active_hat))
 
 
+@runtime_checkable
 class Decoder(Protocol):
     """Anything with this method decodes."""
 

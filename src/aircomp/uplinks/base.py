@@ -10,11 +10,15 @@ A scheme never sees the truth on its receiving side: `decode` gets what the ante
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from aircomp.aggregation import Rule, aggregate
+from aircomp.errors import ConfigError
+from aircomp.quantize.fragment import join
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Reception:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
+@runtime_checkable
 class Uplink(Protocol):
     """A scheme: four verbs, its cost, and a look at how well it did."""
 
@@ -89,3 +94,23 @@ class Uplink(Protocol):
     def diagnose(self, encoded: Encoded, announced: Any, reception: Reception) -> dict[str, float]:
         """Compare what was sent with what was received: metrics only, never fed back."""
         ...
+
+
+def aggregate_reception(reception: Reception, rule: str | Rule, keep: float) -> Float[Tensor, " params"]:
+    """Turn what was received into one update.
+
+    Raises:
+        ConfigError: If the scheme's output cannot serve the rule: a mean cannot be trimmed, a vote has no size.
+    """
+    if reception.counts is not None and reception.codewords is not None:
+        options = {"keep": keep} if rule in ("trimmed-mean", "coordinate-trimmed-mean") else {}
+        fragments = aggregate(rule, reception.counts, reception.codewords, **options)
+        return join(fragments, reception.num_params)
+    if reception.mean is not None and rule == "mean":
+        return reception.mean
+    if reception.vote is not None and rule == "sign-vote":
+        return reception.vote
+    offered = "the mean" if reception.mean is not None else "a sign vote" if reception.vote is not None else "nothing"
+    raise ConfigError(
+        f"the aggregation rule {rule!r} needs counts, but this uplink offers {offered}; choose another rule"
+    )

@@ -1,0 +1,5 @@
+"""`python -m aircomp`: the command line."""
+
+from aircomp.cli import main
+
+main()

@@ -1,1 +1,0 @@
-"""From counts to one update: symmetric aggregation rules."""

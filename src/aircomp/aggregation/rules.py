@@ -1,0 +1,127 @@
+"""The rules by name, and the one function that applies a rule, named or the user's own."""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float, Real
+from torch import Tensor
+
+from aircomp.aggregation.majority import majority_vote, sign_vote
+from aircomp.aggregation.mean import mean
+from aircomp.aggregation.robust import coordinate_median, coordinate_trimmed_mean, geometric_median
+from aircomp.aggregation.trimmed import trimmed_mean
+from aircomp.errors import ConfigError, ShapeError, unknown_name
+
+Rule = Callable[..., Tensor]
+"""`(counts [slots, codewords], codewords [codewords, fragment], **options) -> [slots, fragment]`."""
+
+_RULES: dict[str, Rule] = {
+    "mean": mean,
+    "majority-vote": majority_vote,
+    "trimmed-mean": trimmed_mean,
+    "coordinate-median": coordinate_median,
+    "coordinate-trimmed-mean": coordinate_trimmed_mean,
+    "geometric-median": geometric_median,
+    "sign-vote": sign_vote,
+}
+_TAKES_SOFT_COUNTS = {"mean"}
+
+
+def aggregator_names() -> list[str]:
+    """Return the names that `aggregate` knows."""
+    return list(_RULES)
+
+
+def aggregate(
+    rule: str | Rule,
+    counts: Real[Tensor, "slots codewords"],
+    codewords: Float[Tensor, "codewords fragment"],
+    **options: Any,  # each rule's own keyword arguments
+) -> Float[Tensor, "slots fragment"]:
+    """Turn the counts of all slots into one aggregated fragment a slot.
+
+    The number of devices is read from the counts, slot by slot; a slot without any gives zero.
+
+    >>> counts = torch.tensor([[3, 1, 0]])
+    >>> codewords = torch.tensor([[1.0, 0.0], [5.0, 4.0], [9.0, 9.0]])
+    >>> aggregate("mean", counts, codewords)
+    tensor([[2., 1.]])
+    >>> aggregate("majority-vote", counts, codewords)
+    tensor([[1., 0.]])
+
+    Args:
+        rule: A name from `aggregator_names()`, or a function with the form of a `Rule`.
+        counts: How many devices chose each codeword. `mean` and a user's own function also take soft counts, the others
+            whole numbers (of any dtype).
+        codewords: What each codeword stands for, one a row: the quantisation codebook.
+        **options: Passed to the rule, such as `keep=0.8` for `trimmed-mean`.
+
+    Raises:
+        ConfigError: If there is no such rule or option, or the option's value cannot be used.
+        ShapeError: If the tensors do not fit each other or the rule.
+    """
+    function = find_rule(rule, **options)
+    _check(counts, codewords)
+    if isinstance(rule, str) and rule not in _TAKES_SOFT_COUNTS:
+        _check_whole(rule, counts)
+    result = function(counts, codewords)
+    expected = (counts.shape[0], codewords.shape[1])
+    if not isinstance(result, Tensor) or tuple(result.shape) != expected:
+        given = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        raise ShapeError(f"the aggregation rule returned {given}; expected a tensor [slots, fragment] = {expected}")
+    return result
+
+
+def find_rule(rule: str | Rule, **options: Any) -> Rule:
+    """Return the rule with its options bound; for refusing a wrong name before a run rather than after a round.
+
+    Raises:
+        ConfigError: If there is no such rule, or the rule has no such option.
+    """
+    if not isinstance(rule, str):
+        return partial(rule, **options)
+    if rule not in _RULES:
+        raise unknown_name("aggregation rule", rule, _RULES)
+    function = _RULES[rule]
+    known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for name in options:
+        if not known:
+            raise ConfigError(f"the aggregation rule {rule!r} has no options; leave out {name!r}")
+        if name not in known:
+            raise unknown_name(f"option of the aggregation rule {rule!r} called", name, known)
+    return partial(function, **options)
+
+
+def _check(counts: Tensor, codewords: Tensor) -> None:
+    for name, tensor in (("counts", counts), ("codewords", codewords)):
+        if not isinstance(tensor, Tensor):
+            raise ShapeError(f"{name} is a {type(tensor).__name__}; expected a torch tensor")
+        if tensor.ndim != 2 or tensor.is_complex() or tensor.dtype == torch.bool:
+            raise ShapeError(
+                f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}; expected a matrix of real numbers"
+            )
+    if not codewords.is_floating_point():
+        raise ShapeError(f"codewords is {codewords.dtype}; expected floating-point numbers [codewords, fragment]")
+    if counts.shape[1] != codewords.shape[0] or counts.shape[1] == 0:
+        raise ShapeError(
+            f"counts has shape {tuple(counts.shape)} and codewords {tuple(codewords.shape)}; "
+            "expected [slots, codewords] and [codewords, fragment]"
+        )
+    if counts.device != codewords.device:
+        raise ShapeError(f"counts is on {counts.device} and codewords on {codewords.device}; move them together")
+    if counts.numel():
+        low, high = counts.aminmax()
+        if not (low >= 0 and high < torch.inf):  # NaN fails both
+            raise ShapeError("counts holds negative or non-finite entries; expected how often each codeword was chosen")
+    if not torch.isfinite(codewords).all():
+        raise ShapeError("codewords holds values that are not finite; check the quantisation codebook")
+
+
+def _check_whole(rule: str, counts: Tensor) -> None:
+    if counts.is_floating_point() and not (counts == counts.round()).all():
+        raise ShapeError(
+            f"counts holds fractions, which {rule!r} cannot use; pass the decoded counts, not their mean, or use 'mean'"
+        )

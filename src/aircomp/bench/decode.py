@@ -1,0 +1,94 @@
+"""How fast are quantisation, decoding and rounding? A paper-sized round, one thread, beside the plain versions."""
+
+from collections.abc import Callable
+
+import torch
+
+from aircomp import rng as rngs
+from aircomp.bench.timing import interleaved
+from aircomp.channel.awgn import transmit
+from aircomp.decode import make_decoder
+from aircomp.decode.amp_da import start_activity
+from aircomp.decode.rounding import round_to_sum
+from aircomp.encode.codebook import count, make_codebook
+from aircomp.fl.executors import one_thread
+from aircomp.plain import amp_da as plain_amp_da
+from aircomp.plain import gamp as plain_gamp
+from aircomp.plain import quantize as plain_quantize
+from aircomp.plain import rounding as plain_rounding
+from aircomp.quantize.codebook import QuantizeSettings, build
+from aircomp.quantize.nearest import nearest
+from aircomp.results import Row
+
+NUM_ACTIVE, NUM_CODEWORDS, USES = 10, 128, 64
+
+
+def bench_decode(num_slots: int, repeats: int) -> list[Row]:
+    """Return slots per second of each kernel and of its plain version; plain ones run on fewer slots."""
+    rng = rngs.generator(0, "bench")
+    fragments = torch.randn(NUM_ACTIVE + 1, num_slots, 20, generator=rng) ** 3  # heavy-tailed, as updates are
+    quantizer = build(fragments[0], QuantizeSettings(), rng=rngs.generator(0, "bench codebook"))
+    counts = count(nearest(fragments[1:], quantizer.codebook), NUM_CODEWORDS)
+    books = {kind: make_codebook(kind, NUM_CODEWORDS, USES, rng=rng) for kind in ("bernoulli", "two-bases")}
+    received = {
+        k: transmit(counts, book, snr_db=10.0, rng=rngs.generator(0, "bench noise")) for k, book in books.items()
+    }
+    decoders = {
+        name: make_decoder(name, books[kind]) for name, kind in (("amp-da", "bernoulli"), ("gamp", "two-bases"))
+    }
+    popularity = quantizer.popularity
+    soft = decoders["gamp"].decode(received["two-bases"], popularity).mean
+    few, some = min(20, num_slots), min(500, num_slots)
+    activity = start_activity(NUM_CODEWORDS, USES)
+
+    # (fast, slots of it, plain, slots of it)
+    pairs: dict[str, tuple[Callable[[], object], int, Callable[[], object], int]] = {
+        "amp-da": (
+            lambda: decoders["amp-da"].decode(received["bernoulli"], popularity),
+            num_slots,
+            lambda: plain_amp_da.amp_da(
+                received["bernoulli"][:few], books["bernoulli"], largest=20, start_activity=activity
+            ),
+            few,
+        ),
+        "gamp": (
+            lambda: decoders["gamp"].decode(received["two-bases"], popularity),
+            num_slots,
+            lambda: plain_gamp.gamp(
+                received["two-bases"][:few], books["two-bases"], NUM_ACTIVE * popularity, 0.02, iterations=10
+            ),
+            few,
+        ),
+        "rounding": (
+            lambda: round_to_sum(soft, NUM_ACTIVE),
+            num_slots,
+            lambda: plain_rounding.round_to_sum(soft[:some], NUM_ACTIVE),
+            some,
+        ),
+        "quantise ten devices": (
+            lambda: nearest(fragments[1:], quantizer.codebook),
+            num_slots,
+            lambda: plain_quantize.nearest(fragments[1:, :some], quantizer.codebook),
+            some,
+        ),
+        "quantisation codebook": (
+            lambda: build(fragments[0], QuantizeSettings(), rng=rngs.generator(0, "bench codebook")),
+            num_slots,
+            lambda: None,
+            0,
+        ),
+    }
+    with one_thread():
+        fast = interleaved({name: pair[0] for name, pair in pairs.items()}, repeats)
+        plain = interleaved({name: pair[2] for name, pair in pairs.items()}, repeats)
+    return [
+        _row(name, fast[name], slots, plain[name], plain_slots) for name, (_, slots, _, plain_slots) in pairs.items()
+    ]
+
+
+def _row(name: str, seconds: float, slots: int, plain_seconds: float, plain_slots: int) -> Row:
+    row: Row = {"contender": name, "seconds": seconds, "slots": slots, "slots_per_second": slots / seconds}
+    if plain_slots:
+        plain_rate = plain_slots / plain_seconds
+        row |= {"plain_slots_per_second": plain_rate, "times_plain": row["slots_per_second"] / plain_rate}
+    return row

@@ -1,0 +1,122 @@
+"""How fast is a federated round? Local training beside a bare PyTorch loop, workers beside one process.
+
+The data is random noise of CIFAR-10's shape: speed does not depend on what the pixels show.
+"""
+
+import copy
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+
+from aircomp import rng as rngs
+from aircomp.bench.timing import interleaved
+from aircomp.device.local import LocalSettings
+from aircomp.fl import models
+from aircomp.fl.data import ImageData
+from aircomp.fl.executors import Engine, Executor, make_executor, one_thread
+from aircomp.fl.experiment import Experiment
+from aircomp.fl.partition import PartitionSettings, split
+from aircomp.fl.simulate import simulate
+from aircomp.fl.trainer import Task, Trainer
+from aircomp.results import Row
+
+STEPS = 4
+"""SGD steps of one task."""
+
+
+def random_images(num_train: int, num_test: int) -> ImageData:
+    """Return noise of CIFAR-10's shape with random labels."""
+    rng = rngs.generator(0, "bench images")
+
+    def draw(number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        images = torch.randint(0, 256, (number, 3, 32, 32), generator=rng, dtype=torch.uint8)
+        return images, torch.randint(0, 10, (number,), generator=rng)
+
+    half = torch.full((3,), 0.5)
+    return ImageData("noise", "noise", *draw(num_train), *draw(num_test), 10, half, half)
+
+
+def bench_simulate(repeats: int, workers: int, batch_size: int = 20) -> list[Row]:
+    """Compare local training with a bare loop, and `workers` processes with one, on the paper's ResNet."""
+    data = random_images(4_000, 500)
+    module = models.build(models.ModelSettings(name="resnet"), 10, 3, rng=rngs.generator(0, "model"))
+    partition = split(data.train_labels, 20, PartitionSettings(kind="iid"), rng=rngs.generator(0, "partition"))
+    settings = LocalSettings(steps=STEPS, batch_size=batch_size)
+    trainer = Trainer(module, data, partition, settings, seed=0)
+    tasks = [Task(0, device) for device in range(2 * workers)]
+    weights, buffers = trainer.model.weights.clone(), trainer.model.read_buffers()
+    with _executor(trainer, "processes", workers) as many, _executor(trainer, "serial", 1) as one:
+        seconds = interleaved(
+            {
+                "bare PyTorch loop": bare_loop(module, data, settings, len(tasks)),
+                "one process": lambda: one.map(tasks, weights, buffers),
+                f"{workers} workers": lambda: many.map(tasks, weights, buffers),
+            },
+            repeats,
+        )
+    samples = len(tasks) * STEPS * batch_size
+    bare = seconds["bare PyTorch loop"]
+    return [
+        {"contender": name, "samples_per_second": samples / s, "times_bare_loop": bare / s, "seconds": s}
+        for name, s in seconds.items()
+    ]
+
+
+@contextmanager
+def _executor(trainer: Trainer, engine: Engine, workers: int) -> Iterator[Executor]:
+    executor = make_executor(trainer, engine, workers)
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+def bare_loop(module: torch.nn.Module, data: ImageData, settings: LocalSettings, num_tasks: int) -> Callable[[], None]:
+    """Return the loop anybody would write: nn.Module, torch.optim.SGD, batches ready as channels-last floats."""
+    model = copy.deepcopy(module)
+    size = settings.batch_size
+    batches = [
+        (data.normalize(images).contiguous(memory_format=torch.channels_last), labels)
+        for images, labels in zip(data.train_images.split(size)[:STEPS], data.train_labels.split(size), strict=False)
+    ]
+
+    def run() -> None:
+        with one_thread():
+            for _ in range(num_tasks):
+                optimizer = torch.optim.SGD(model.parameters(), lr=settings.learning_rate)
+                model.train()
+                for images, labels in batches:
+                    optimizer.zero_grad()
+                    F.cross_entropy(model(images), labels).backward()
+                    optimizer.step()
+
+    return run
+
+
+def bench_round(rounds: int, workers: int) -> list[Row]:
+    """Share of each stage in a round of the paper's ResNet over the ideal uplink: ten devices, ten steps each."""
+    experiment = Experiment.parse(
+        {
+            "uplink": "ideal",
+            "rounds": rounds,
+            "workers": workers,
+            "model": {"name": "resnet"},
+            "local": {"steps": 10},
+            "participation": {"kind": "fixed", "number": 10},
+            "partition": {"kind": "iid"},
+        }
+    )
+    run = simulate(experiment, dataset=random_images(4_100, 500))
+    totals: dict[str, float] = {}
+    for record in run.metrics[1:]:  # the first round warms up
+        for stage, seconds in record["seconds"].items():
+            totals[stage] = totals.get(stage, 0.0) + seconds
+    whole = sum(totals.values())
+    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 2**20  # kilobytes on Linux
+    return [
+        {"contender": f"stage {stage}", "share_of_round": s / whole, "seconds": s, "peak_gib": peak}
+        for stage, s in totals.items()
+    ]

@@ -1,0 +1,104 @@
+r"""The only definition of the signal-to-noise ratio.
+
+The paper takes SNR as total received signal power over noise power (Sec. IV), which leaves open over what the
+signal power is averaged. With $s_{i,m}$ the superposed, noiseless signal in slot $i$ and use $m$, $J$ slots of $l$
+real uses, and $\Gamma = 10^{\mathrm{SNR}/10}$, the noise variance per real use is
+
+| reference  | noise variance                                        | for                                      |
+|------------|-------------------------------------------------------|------------------------------------------|
+| `round`    | $\sum_{i,m} s_{i,m}^2 / (J l\,\Gamma)$, one for all   | the default: a receiver has one noise    |
+| `slot`     | $\sum_m s_{i,m}^2 / (l\,\Gamma)$, one per slot        | comparing with the paper's released code |
+| `transmit` | $K_a\, p / \Gamma$, whatever was sent                 | comparing schemes with each other        |
+
+where $p$ is what one device spends per real use on average: a codeword of energy $E$ over $l$ uses has $p = E/l$.
+Under `slot`, devices that collide raise the noise of their own slot, which no physical receiver does.
+
+Everything is real baseband. A complex signal would enter here as $|s|^2$ in place of $s^2$, the variance then being
+that of one complex use, and in `awgn.add_noise`, which would split it between two real draws.
+"""
+
+import math
+from typing import Annotated, Literal, get_args
+
+import torch
+import tyro
+from jaxtyping import Float
+from torch import Tensor
+
+from aircomp.errors import ConfigError, ShapeError, unknown_name
+from aircomp.settings import Settings
+
+SnrReference = Literal["round", "slot", "transmit"]
+
+# 300 dB of noise still fits into float32 (1e30 of 3e38) with room for the signal's own power
+LOWEST_SNR_DB = -300.0
+
+
+class ChannelSettings(Settings):
+    """The additive white Gaussian noise channel."""
+
+    snr_db: Annotated[float, tyro.conf.arg(aliases=["--snr-db"])] = 10.0
+    """Signal-to-noise ratio in decibels; the paper uses 0, 3, 5, 10, 15 and 20."""
+    snr_reference: Annotated[SnrReference, tyro.conf.arg(aliases=["--snr-reference"])] = "round"
+    """What the SNR refers to: the mean received power of the `round`, that of each `slot`, or the `transmit` power."""
+
+
+def noise_variance(
+    signal: Float[Tensor, "slots uses"],
+    snr_db: float,
+    reference: SnrReference,
+    *,
+    num_active: int,
+    codeword_energy: float = 1.0,
+) -> Float[Tensor, " slots"]:
+    """Return the noise variance per real channel use, for every slot.
+
+    Limits: `snr_db = inf` gives zero noise. Where the reference power is zero, so is the noise: a silent round under
+    `round`, a silent slot under `slot`, no active device under `transmit`. No gradient flows through the variance.
+
+    Args:
+        signal: The superposed signal without noise.
+        snr_db: Signal-to-noise ratio in decibels.
+        reference: Which signal power the ratio refers to; see the module.
+        num_active: Devices that transmit in this round (used by `transmit` only).
+        codeword_energy: Energy of one codeword, that is of one device in one slot (used by `transmit` only).
+
+    Raises:
+        ConfigError: If the SNR is no number or below -300 dB, the reference is unknown, or `num_active` or
+            `codeword_energy` is negative.
+        ShapeError: If the signal is not a finite matrix.
+    """
+    over_snr = _inverse_snr(snr_db)
+    _check(signal, num_active, codeword_energy)
+    signal = signal.detach()  # a learned codebook must not earn a lower noise by sending less power
+    slots, uses = signal.shape
+    match reference:
+        case "round":  # accumulated in float64: the same variance however the sum is split
+            total = signal.square().sum(dtype=torch.float64)
+            power = (total / max(signal.numel(), 1)).expand(slots)  # a round without slots has no noise to set
+        case "slot":
+            power = signal.square().mean(dim=1, dtype=torch.float64)
+        case "transmit":
+            power = signal.new_full((slots,), num_active * codeword_energy / uses, dtype=torch.float64)
+        case _:
+            raise unknown_name("SNR reference", str(reference), get_args(SnrReference))
+    return (power * over_snr).to(signal.dtype)
+
+
+def _inverse_snr(snr_db: float) -> float:
+    if math.isnan(snr_db) or snr_db < LOWEST_SNR_DB:
+        raise ConfigError(f"snr_db = {snr_db}: expected decibels, at least {LOWEST_SNR_DB:g}, or inf for no noise")
+    return 10.0 ** (-snr_db / 10.0)
+
+
+def _check(signal: Tensor, num_active: int, codeword_energy: float) -> None:
+    if signal.ndim != 2 or not signal.is_floating_point() or signal.shape[1] == 0:
+        raise ShapeError(
+            f"signal is {signal.dtype} of shape {tuple(signal.shape)}; expected real numbers [slots, uses], uses > 0"
+        )
+    if not torch.isfinite(signal).all():
+        raise ShapeError("signal holds values that are not finite; check the codebook and the counts")
+    if num_active < 0 or not 0 <= codeword_energy < math.inf:
+        raise ConfigError(
+            f"num_active = {num_active}, codeword_energy = {codeword_energy}: expected neither negative, both finite"
+        )

@@ -1,0 +1,60 @@
+"""`aircomp collect PRESET`: save every round's fragments of a perfect-aggregation run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from aircomp.cli.common import default_out, parse, print_table, progress_bar
+from aircomp.cli.simulate import split_preset, starting_point
+from aircomp.fl.experiment import Experiment
+from aircomp.train.collect import collect
+
+
+@dataclass(frozen=True)
+class Options:
+    """Run quantised perfect aggregation and save each round's fragments, for `pretrain` and `evaluate`.
+
+    Examples:
+      aircomp collect digits --out runs/fragments-digits
+      aircomp collect cifar10-collect --rounds 40 --out runs/fragments-resnet
+      aircomp collect cifar10-collect --out runs/fragments-resnet --resume
+    """
+
+    experiment: Annotated[Experiment, tyro.conf.arg(name="")]
+    raw: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Also save the unquantised fragments of devices and base station."""
+    out: Path | None = None
+    """Fragments directory; by default a new one under runs/."""
+    resume: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Continue an interrupted collection in --out."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace the collection in --out."""
+    data_dir: Path | None = None
+    """Where datasets lie; default AIRCOMP_DATA or the user's cache directory."""
+
+
+def run(args: Sequence[str]) -> None:
+    """Parse and collect."""
+    preset, rest = split_preset(args)
+    options = parse(Options, rest, f"collect {preset or 'PRESET'}", Options(starting_point(preset, rest)))
+    stem = f"fragments-{Path(preset).stem if preset else 'run'}"
+    out = options.out or default_out(stem, resume=options.resume)
+    with progress_bar(stem, options.experiment.rounds) as (progress, task):
+
+        def show(record: dict[str, Any]) -> None:
+            progress.update(task, completed=record["round"], note=f"K_a {record['num_active']}")
+
+        result = collect(
+            options.experiment,
+            out,
+            raw=options.raw,
+            on_round=show,
+            resume=options.resume,
+            overwrite=options.overwrite,
+            data_dir=options.data_dir,
+        )
+    columns = {"rounds": "rounds", "test_accuracy": "test accuracy", "seconds": "seconds"}
+    print_table(f"{result.row['dataset']}, {out}", [result.row], columns)

@@ -1,0 +1,76 @@
+"""What the commands share: output directories, progress, tables."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+T = TypeVar("T")
+
+
+def parse(options: type[T], args: Sequence[str], prog: str, default: T | None = None) -> T:
+    """Parse a command's arguments into its options; help shows the class's docstring as it is written."""
+    keywords: dict[str, Any] = {} if default is None else {"default": default}  # Any: tyro's are of many types
+    return tyro.cli(options, args=list(args), prog=f"aircomp {prog}", description=options.__doc__, **keywords)
+
+
+def default_out(stem: str, *, resume: bool, finished: str = "result.json") -> Path:
+    """Return a directory under runs/ that loses nothing: a new one, or with `resume` the newest of that name."""
+    existing = [p for p in (_numbered(stem, i) for i in range(1, 10_000)) if p.exists()]
+    if resume and existing:
+        return existing[-1]
+    return next(p for p in (_numbered(stem, i) for i in range(1, 10_000)) if not p.exists())
+
+
+def _numbered(stem: str, number: int) -> Path:
+    return Path("runs") / (stem if number == 1 else f"{stem}-{number}")
+
+
+@contextmanager
+def progress_bar(description: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
+    """Show a bar with counts, elapsed and remaining time; silent when the output is not a terminal."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        yield progress, progress.add_task(description, total=total, note="")
+
+
+def print_table(title: str, rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
+    """Print rows as a table: `columns` maps field names to headings. A single row is printed as a list."""
+    if len(rows) == 1:
+        rows = [{"what": heading, "value": _cell(rows[0].get(name))} for name, heading in columns.items()]
+        columns = {"what": "", "value": ""}
+    table = Table(title=title, title_justify="left")
+    for heading in columns.values():
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(*(_cell(row.get(name)) for name in columns))
+    console = Console(file=sys.stdout)
+    console.print(table, width=None if console.is_terminal else max(console.width, 120))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,91 @@
+"""`aircomp cost`: what a scheme costs for a model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aircomp import results
+from aircomp import rng as rngs
+from aircomp.channel.snr import ChannelSettings
+from aircomp.cli.common import parse, print_table
+from aircomp.cost import Radio, round_cost
+from aircomp.encode.codebook import EncodeSettings
+from aircomp.errors import ConfigError
+from aircomp.fl import models
+from aircomp.quantize.codebook import QuantizeSettings
+from aircomp.uplinks.schemes import make_uplink, uplink_names
+
+COLUMNS = {
+    "uplink": "uplink",
+    "num_slots": "slots",
+    "channel_uses": "channel uses",
+    "channel_uses_per_parameter": "uses/parameter",
+    "air_seconds": "air s",
+    "energy_per_device": "energy/device",
+    "base_station_gflop": "decoder GFLOP",
+    "side_information": "side information",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Tell what one round costs: slots, channel uses, air time, energy per device, base-station work.
+
+    Energy is in units of one codeword's; a complex channel use counts as two real ones.
+
+    Examples:
+      aircomp cost --model resnet
+      aircomp cost --parameters 11000000 --bandwidth-hz 20e6 --uplink amp-da
+    """
+
+    model: str | None = None
+    """A model by name (its usual width)."""
+    parameters: int | None = None
+    """Or its number of parameters."""
+    uplink: tuple[str, ...] = ()
+    """Schemes to compare; all by default."""
+    num_active: int = 10
+    """Devices that transmit."""
+    bandwidth_hz: float = 1e6
+    """Bandwidth of the radio."""
+    quantize: QuantizeSettings = field(default_factory=QuantizeSettings)
+    encode: EncodeSettings = field(default_factory=EncodeSettings)
+    out: Path | None = None
+    """Directory for result.json; nothing is written without it."""
+
+
+def run(args: Sequence[str]) -> None:
+    """Parse, compute, print."""
+    options = parse(Options, args, "cost")
+    num_params = count_parameters(options)
+    if options.bandwidth_hz <= 0 or options.num_active < 1:
+        raise ConfigError(
+            f"bandwidth_hz = {options.bandwidth_hz}, num_active = {options.num_active}: expected both to be positive"
+        )
+    rows = [
+        round_cost(
+            make_uplink(name, quantize=options.quantize, encode=options.encode, channel=ChannelSettings()),
+            num_params,
+            options.num_active,
+            Radio(options.bandwidth_hz),
+        )
+        for name in options.uplink or uplink_names()
+    ]
+    print_table(f"one round, {num_params:,} parameters, {options.num_active} devices", rows, COLUMNS)
+    if options.out is not None:
+        config = {"num_parameters": num_params, "quantize": options.quantize.model_dump()}
+        results.write_result(options.out / "result.json", "cost", config, 0, rows)
+
+
+def count_parameters(options: Options) -> int:
+    """Return the number of parameters asked for."""
+    if (options.model is None) == (options.parameters is None):
+        raise ConfigError("give either --model NAME or --parameters N, for example --model resnet")
+    if options.parameters is not None:
+        if options.parameters < 1:
+            raise ConfigError(f"parameters = {options.parameters}: expected a positive number")
+        return options.parameters
+    name = str(options.model)
+    channels = 1 if name == "digits-cnn" else 3
+    module = models.build(models.ModelSettings(name=name), 10, channels, rng=rngs.generator(0, "model"))
+    return sum(p.numel() for p in module.parameters())

@@ -1,0 +1,75 @@
+"""`aircomp data list` and `aircomp data fetch NAME`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from aircomp.cli.common import parse, print_table, progress_bar
+from aircomp.errors import unknown_name
+from aircomp.fl.data import data_directory, dataset_names, locate
+from aircomp.fl.fetch import fetch
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """List the datasets and where each was found.
+
+    Example:
+      aircomp data list
+    """
+
+    data_dir: Path | None = None
+    """Where datasets lie; default AIRCOMP_DATA or the user's cache directory."""
+
+
+@dataclass(frozen=True)
+class FetchOptions:
+    """Download a dataset with checksum; an interrupted download continues where it stopped.
+
+    Examples:
+      aircomp data fetch cifar10
+      aircomp data fetch fashion-mnist --data-dir ~/datasets
+    """
+
+    name: Annotated[str, tyro.conf.Positional]
+    """The dataset."""
+    data_dir: Path | None = None
+    """Where to put it; default AIRCOMP_DATA or the user's cache directory."""
+
+
+def run(args: Sequence[str]) -> None:
+    """Run the subcommand."""
+    if not args or args[0] in ("-h", "--help"):
+        print("usage: aircomp data list | aircomp data fetch NAME   (--help after either tells more)")
+        return
+    command, *rest = args
+    match command:
+        case "list":
+            _list(parse(ListOptions, rest, "data list"))
+        case "fetch":
+            _fetch(parse(FetchOptions, rest, "data fetch"))
+        case _:
+            raise unknown_name("data command", command, ["list", "fetch"])
+
+
+def _list(options: ListOptions) -> None:
+    rows = [
+        {"name": name, "found": str(locate(name, options.data_dir) or f"not found; try: aircomp data fetch {name}")}
+        for name in dataset_names()
+    ]
+    print_table(
+        f"datasets (data directory: {data_directory(options.data_dir)})", rows, {"name": "name", "found": "found"}
+    )
+
+
+def _fetch(options: FetchOptions) -> None:
+    with progress_bar(f"fetching {options.name}", 1) as (progress, task):
+        path = fetch(
+            options.name,
+            options.data_dir,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    print(path)

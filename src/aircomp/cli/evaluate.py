@@ -1,0 +1,88 @@
+"""`aircomp evaluate`: decode saved rounds with each of several decoders."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from aircomp import results
+from aircomp.channel.snr import SnrReference
+from aircomp.cli.common import default_out, parse, print_table, progress_bar
+from aircomp.decode import decoder_names
+from aircomp.encode.codebook import CodebookKind
+from aircomp.errors import ArtefactError, unknown_name
+from aircomp.train.evaluate import Plan, evaluate
+
+COLUMNS = {
+    "decoder": "decoder",
+    "codebook": "codebook",
+    "snr_db": "SNR dB",
+    "accuracy": "accuracy",
+    "update_nmse_hard": "update NMSE",
+    "update_nmse_soft": "soft",
+    "num_active_mae": "K MAE",
+    "slots_per_second": "slots/s",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Decode saved rounds with each decoder at each SNR: the same slots and noise for all.
+
+    Examples:
+      aircomp evaluate --fragments runs/fragments-digits --snr-db 0 5 10
+      aircomp evaluate --fragments runs/fragments-resnet --decoder gamp amp-da --snr-reference slot --slots 2000
+    """
+
+    fragments: Path
+    """Fragments directory, from `aircomp collect`."""
+    snr_db: tuple[float, ...] = (0.0, 3.0, 5.0, 10.0, 15.0, 20.0)
+    """Signal-to-noise ratios in decibels."""
+    decoder: tuple[str, ...] = ("amp-da", "gamp")
+    """Decoders to compare."""
+    snr_reference: SnrReference = "round"
+    """What the SNR refers to."""
+    codebook: Literal["auto"] | CodebookKind = "auto"
+    """Random-access codebook; by default the one that each decoder was designed for."""
+    slots: int | None = None
+    """Take a seeded sample of so many slots of each round."""
+    seed: int = 0
+    """Everything random derives from it."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where to compute."""
+    out: Path | None = None
+    """Directory for result.json; by default a new one under runs/."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace the result in --out."""
+
+
+def run(args: Sequence[str]) -> None:
+    """Parse, evaluate, print."""
+    options = parse(Options, args, "evaluate")
+    for name in options.decoder:
+        if name not in decoder_names():
+            raise unknown_name("decoder", name, decoder_names())
+    out = options.out or default_out("evaluate", resume=False)
+    if (out / "result.json").exists() and not options.overwrite:
+        raise ArtefactError(f"{out} holds a result; replace it with --overwrite or choose another --out")
+    plan = Plan(
+        options.decoder,
+        options.snr_db,
+        options.snr_reference,
+        options.codebook,
+        num_slots=options.slots,
+        seed=options.seed,
+        device=options.device,
+    )
+    with progress_bar("evaluate", 1) as (progress, task):
+        rows = evaluate(
+            options.fragments,
+            plan,
+            on_step=lambda note, done, total: progress.update(task, completed=done, total=total, note=note),
+        )
+    print_table(f"{options.fragments}, {plan.snr_reference} SNR", rows, COLUMNS)
+    config = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(options).items()}
+    results.write_result(out / "result.json", "evaluate", config, options.seed, rows)
+    print(out / "result.json")

@@ -1,0 +1,110 @@
+"""`aircomp simulate PRESET`: one federated run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from aircomp.cli.common import default_out, parse, print_table, progress_bar
+from aircomp.errors import ArtefactError, ConfigError
+from aircomp.fl.experiment import Experiment, load_experiment, preset_names, read_toml
+from aircomp.fl.simulate import Simulation, simulate
+from aircomp.report.curves import draw_run
+
+COLUMNS = {
+    "uplink": "uplink",
+    "snr_db": "SNR dB",
+    "rounds": "rounds",
+    "test_accuracy": "test accuracy",
+    "best_test_accuracy": "best",
+    "stability": "stability",
+    "accuracy": "count accuracy",
+    "update_nmse": "update NMSE",
+    "num_active_mae": "K MAE",
+    "channel_uses_per_parameter": "uses/parameter",
+    "seconds": "seconds",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Run federated training over an uplink; every setting of the preset can be overridden.
+
+    Examples:
+      aircomp simulate digits
+      aircomp simulate digits --uplink gamp --snr-db 5 --rounds 40
+      aircomp simulate digits --devices.total 100 --corruption.kind noise --aggregator trimmed-mean
+      aircomp simulate my-preset.toml --out runs/mine
+      aircomp simulate --resume --out runs/mine
+    """
+
+    experiment: Annotated[Experiment, tyro.conf.arg(name="")]
+    out: Path | None = None
+    """Run directory; by default a new one under runs/."""
+    resume: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Continue an interrupted run in --out; it ends with the same bits as an uninterrupted one."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace the run in --out."""
+    data_dir: Path | None = None
+    """Where datasets lie; default AIRCOMP_DATA or the user's cache directory."""
+
+
+def run(args: Sequence[str]) -> None:
+    """Parse, simulate, summarise."""
+    preset, rest = split_preset(args)
+    options = parse(Options, rest, f"simulate {preset or 'PRESET'}", Options(starting_point(preset, rest)))
+    stem = f"{Path(preset).stem if preset else 'run'}-{options.experiment.uplink}"
+    out = options.out or default_out(stem, resume=options.resume)
+    experiment = options.experiment
+    with progress_bar(stem, experiment.rounds) as (progress, task):
+
+        def show(record: dict[str, Any], _: Any) -> None:
+            note = f"K_a {record['num_active']}"
+            if "test_accuracy" in record:
+                note += f"  accuracy {record['test_accuracy']:.3f}"
+            progress.update(task, completed=record["round"], note=note)
+
+        result = simulate(
+            experiment,
+            out=out,
+            resume=options.resume,
+            overwrite=options.overwrite,
+            data_dir=options.data_dir,
+            on_round=show,
+        )
+    report(result, out)
+
+
+def report(result: Simulation, out: Path) -> None:
+    """Print the summary and draw the curves."""
+    columns = {name: heading for name, heading in COLUMNS.items() if result.row.get(name) is not None}
+    print_table(f"{result.row['dataset']}, {out}", [result.row], columns)
+    for figure in draw_run(result, out):
+        print(figure)
+
+
+def split_preset(args: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Find the preset among the arguments: a known name, a TOML file, or else the first word."""
+    words = [i for i, word in enumerate(args) if word in preset_names() or word.endswith(".toml")]
+    if not words and args and not args[0].startswith("-"):
+        words = [0]
+    if not words:
+        return None, list(args)
+    place = words[0]
+    return args[place], [*args[:place], *args[place + 1 :]]
+
+
+def starting_point(preset: str | None, rest: Sequence[str]) -> Experiment:
+    """Return the settings that the command line overrides: the preset's, or a resumed run's own."""
+    if preset is not None:
+        return load_experiment(preset)
+    if "--help" in rest or "-h" in rest:
+        return Experiment()
+    if "--resume" in rest and "--out" in rest and rest.index("--out") + 1 < len(rest):
+        directory = Path(rest[rest.index("--out") + 1])
+        if not (directory / "config.toml").exists():
+            raise ArtefactError(f"{directory} holds no run to resume; check --out")
+        return read_toml(directory / "config.toml")
+    raise ConfigError(f"no preset was given; expected one of {', '.join(preset_names())} or a TOML file")

@@ -1,0 +1,46 @@
+"""What a scheme costs for a model of a given size: air, energy, and work at the base station."""
+
+from dataclasses import dataclass
+
+from aircomp.quantize.fragment import num_slots
+from aircomp.results import Row
+from aircomp.uplinks.base import Uplink
+
+GAMP_ITERATIONS = {"amp-da": 50, "amp-da-pooled": 50, "gamp": 10, "omp": 13, "nnls": 50}
+"""Passes over the codebook that each decoder makes at most."""
+
+
+@dataclass(frozen=True)
+class Radio:
+    """The air that the scheme is sent through."""
+
+    bandwidth_hz: float = 1e6
+    """Bandwidth; one complex symbol, that is two real channel uses, per second and hertz."""
+
+
+def round_cost(uplink: Uplink, num_params: int, num_active: int, radio: Radio) -> Row:
+    """Return the cost of one round as a row of a result."""
+    cost = uplink.cost(num_params, num_active)
+    return {
+        "uplink": uplink.name,
+        "num_parameters": num_params,
+        "num_active": num_active,
+        "num_slots": cost.num_slots,
+        "channel_uses": cost.channel_uses,
+        "channel_uses_per_parameter": cost.channel_uses / num_params,
+        "air_seconds": cost.channel_uses / (2 * radio.bandwidth_hz),
+        "bandwidth_hz": radio.bandwidth_hz,
+        "energy_per_device": cost.energy_per_device,
+        "base_station_gflop": decoding_flops(uplink, num_params) / 1e9,
+        "side_information": ", ".join(cost.side_information) or "none",
+    }
+
+
+def decoding_flops(uplink: Uplink, num_params: int) -> float:
+    """Estimate the decoder's arithmetic for a round: four products with the codebook in each iteration and slot."""
+    codebook = getattr(uplink, "codebook", None)
+    iterations = GAMP_ITERATIONS.get(uplink.name, 0)
+    if codebook is None or not iterations:
+        return 0.0
+    slots = num_slots(num_params, uplink.settings.fragment_length)  # type: ignore[attr-defined]
+    return float(slots * iterations * 4 * 2 * codebook.numel())

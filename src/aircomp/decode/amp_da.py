@@ -1,0 +1,292 @@
+r"""AMP-DA, the baseline: MD-AirComp's decoder (Qiao et al. 2024), for real signals and one antenna.
+
+Generalised approximate message passing (the paper, Sec. III-E, output and input block, without the learned parts) under
+the prior $(1-\alpha)\delta_0 + \alpha\,\mathcal U\{1, \dots, M\}$. It knows no popularity: the activity $\alpha$ starts
+equal everywhere and every iteration replaces it by its posterior, the noise variance likewise. As published, the noise
+variance and the rule for stopping belong to the round, so every iteration visits all slots, a chunk at a time.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from aircomp.decode.base import Decoded, check_codebook, check_received
+from aircomp.decode.rounding import conclude
+from aircomp.errors import ConfigError, DecodeDiverged, ShapeError
+
+_START_NOISE = 100.0  # σ² before the first iteration, as published: trust the prior first
+_PATIENCE = 15  # iterations before a rising residual stops the round, as published
+_MAX_LOG_ODDS = math.log(1e10)  # α within 1e-10 of 0 and 1, as published; a bounded α can still change its mind
+_MAX_COUNT = 1000  # of an estimated M: a signal on the wrong scale ends soon, with a wrong answer, not in hours
+_MIN_VAR = 1e-12  # keeps every division finite when there is no noise; far below float32's rounding of the signal
+
+
+class AmpDa:
+    """MD-AirComp's decoder.
+
+    Args:
+        codebook: Unit-norm codewords, one a row.
+        activity: Whether every slot learns the activity of its codewords (`slot`, as published), or the slots share
+            one for each codeword (`pooled`, as in the published code of AMP-DA-Net).
+        damping: How much of the old measurement-domain state each iteration keeps.
+        max_iterations: Stops earlier, after 15, when the residual of the round rises.
+        chunk: Slots computed at a time; bounds the temporaries, changes nothing else.
+    """
+
+    def __init__(
+        self,
+        codebook: Float[Tensor, "codewords uses"],
+        *,
+        activity: Literal["slot", "pooled"] = "slot",
+        damping: float = 0.3,
+        max_iterations: int = 50,
+        chunk: int = 256,
+    ):
+        if activity not in ("slot", "pooled"):
+            raise ConfigError(f"activity is {activity!r}; expected 'slot' or 'pooled'")
+        if not 0 <= damping < 1 or max_iterations < 1 or chunk < 1:
+            raise ConfigError(
+                f"damping {damping}, max_iterations {max_iterations}, chunk {chunk}: expected damping in [0, 1) and at "
+                "least one iteration and one slot a chunk"
+            )
+        self.codebook = check_codebook(codebook)
+        self.activity = activity
+        self.damping = damping
+        self.max_iterations = max_iterations
+        self.chunk = chunk
+
+    @torch.no_grad()
+    def decode(
+        self,
+        received: Float[Tensor, "slots uses"],
+        popularity: Float[Tensor, " codewords"],
+        *,
+        num_active: float | None = None,
+        noise_var: float | Float[Tensor, " slots"] | None = None,
+        bs_indices: Int[Tensor, " slots"] | None = None,
+        slot_layers: Int[Tensor, " slots"] | None = None,
+        quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
+    ) -> Decoded:
+        """Estimate the counts of every slot; the popularity only helps to bound the largest count."""
+        popularity = check_received(received, popularity, self.codebook).to(received)
+        codebook = self.codebook.to(received)
+        noise = None if noise_var is None else noise_per_slot(noise_var, received)
+        mean = exact_counts(received, codebook)
+        if mean is None:
+            largest = _largest_count(received, popularity, codebook, num_active)
+            mean, noise = self._iterate(received, codebook, largest, noise)
+        return conclude(mean, noise_per_slot(0, received) if noise is None else noise, num_active)
+
+    def _iterate(
+        self, received: Tensor, codebook: Tensor, largest: int, given_noise: Tensor | None
+    ) -> tuple[Float[Tensor, "slots codewords"], Float[Tensor, " slots"]]:
+        """Run the iterations of a round; return the soft counts and the noise variance of every slot."""
+        y = received.split(self.chunk)
+        activity = start_activity(*codebook.shape)
+        states = [_start(part, codebook, math.log(activity / (1 - activity))) for part in y]
+        noise = torch.full_like(received[:, 0], _START_NOISE) if given_noise is None else given_noise
+        kept, best = states, math.inf
+        for t in range(self.max_iterations):
+            variances = noise[:, None].split(self.chunk)
+            steps = [
+                step(s, part, codebook, variance, largest, self.damping)
+                for s, part, variance in zip(states, y, variances, strict=True)
+            ]
+            states = [s.state for s in steps]
+            residual = _round_mean([s.residual for s in steps])
+            if not math.isfinite(residual):
+                raise DecodeDiverged(
+                    f"AMP-DA's residual is {residual} after {t + 1} iterations; check the signal's scale"
+                )
+            if t >= _PATIENCE and residual >= best:
+                break  # and keep the estimate from before the rise
+            kept, best = states, residual
+            if given_noise is None:
+                noise = torch.full_like(noise, max(_round_mean([s.noise_var for s in steps]), _MIN_VAR))
+            if self.activity == "pooled":
+                states = _pool_activity(states)
+        return torch.cat([s.x_hat for s in kept]), noise
+
+
+@dataclass(frozen=True)
+class AmpState:
+    """Where message passing stands (the names are the paper's)."""
+
+    x_hat: Float[Tensor, "slots codewords"]
+    nu: Float[Tensor, "slots codewords"]
+    signal: Float[Tensor, "slots uses"]
+    """What `x_hat` would have sent."""
+    z: Float[Tensor, "slots uses"]
+    v: Float[Tensor, "slots 1"]
+    log_odds: Float[Tensor, "#slots codewords"]
+    r"""The activity, as $\log \alpha/(1-\alpha)$: probabilities near one have no room in float32."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One iteration: the state after it, and what each slot says about the round."""
+
+    state: AmpState
+    noise_var: Float[Tensor, " slots"]
+    residual: Float[Tensor, " slots"]
+
+
+def step(
+    s: AmpState,
+    y: Float[Tensor, "slots uses"],
+    codebook: Float[Tensor, "codewords uses"],
+    noise_var: Float[Tensor, "slots 1"],
+    largest: int,
+    damping: float,
+) -> Step:
+    r"""Return the state after one iteration (Sec. III-E, output block, input block and EM with all gains at one).
+
+    The variances are averaged over channel uses. For the codebook of MD-AirComp, whose entries all have the same
+    magnitude, this changes nothing; for others it makes the result independent of rotations of the signal space.
+    The noise proposal is the posterior expectation of the noise energy,
+    $\overline{(y-z)^2}/(1+v/\sigma^2)^2 + v\sigma^2/(v+\sigma^2)$.
+    """
+    v_new = s.nu.sum(1, keepdim=True) / y.shape[1]
+    z_new = s.signal - (y - s.z) * (v_new / (noise_var + s.v))
+    z, v = torch.lerp(z_new, s.z, damping), torch.lerp(v_new, s.v, damping)
+    V = noise_var + v
+    error = y - z
+    x_hat, nu, log_odds = slab_posterior(s.x_hat + error @ codebook.T, V, s.log_odds, largest)
+    signal = x_hat @ codebook
+    proposal = error.square().mean(1, keepdim=True) * (noise_var / V).square() + v * noise_var / V
+    residual = (y - signal).square().sum(1)
+    return Step(AmpState(x_hat, nu, signal, z, v, log_odds), proposal[:, 0], residual)
+
+
+def slab_posterior(
+    R: Float[Tensor, "slots codewords"],
+    V: Float[Tensor, "slots 1"],
+    log_odds: Float[Tensor, "#slots codewords"],
+    largest: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Return mean, variance and log-odds of activity of counts seen as $R = x + \mathcal N(0, V)$ (input block)."""
+    evidence, slab_mean, slab_var = _slab(R, V, largest)
+    posterior = log_odds + evidence
+    active = torch.sigmoid(posterior)
+    nu = active * slab_var + active * (1 - active) * slab_mean.square()
+    # rounding can leave a variance slightly below zero
+    return active * slab_mean, nu.clamp_min_(_MIN_VAR), posterior.clamp_(-_MAX_LOG_ODDS, _MAX_LOG_ODDS)
+
+
+def _slab(R: Tensor, V: Tensor, largest: int) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Return log-evidence against zero, mean and variance of a count that is uniform over $1, \dots, M$.
+
+    The weights $e^{-(R-m)^2/2V}$ are taken relative to that of the $m_0$ nearest to $R$. Away from it each is the last
+    one times a ratio, and the ratio itself shrinks by $e^{-1/V}$ a step: three exponentials instead of $M$, nothing
+    overflows, and weights too small to matter are left out.
+    """
+    m_0 = R.round().clamp_(1, largest)
+    r, psi, highest = R - m_0, 1 / V, int(m_0.max().item())
+    shrink = torch.exp(-psi)
+    # positive exponents only where there is nothing to weigh (below one, beyond M): no infinity times zero
+    up_ratio = ((r - 0.5) * psi).clamp_max_(0).exp_()
+    down_ratio = ((-r - 0.5) * psi).clamp_max_(0).exp_()
+    up, down, room = torch.ones_like(R), torch.ones_like(R), torch.empty_like(R)
+    total, first, second = torch.ones_like(R), torch.zeros_like(R), torch.zeros_like(R)
+    for k in range(1, _reach(V, largest) + 1):
+        up.mul_(up_ratio)
+        up_ratio.mul_(shrink)
+        if highest + k > largest:  # nothing beyond M: a weight times zero, once and for all
+            up.mul_(torch.sub(largest + 1 - k, m_0, out=room).clamp_(0, 1))
+        total.add_(up)
+        first.add_(up, alpha=k)
+        second.add_(up, alpha=k * k)
+        if k < highest:  # nothing below one, likewise
+            down.mul_(down_ratio).mul_(torch.sub(m_0, k, out=room).clamp_(0, 1))
+            down_ratio.mul_(shrink)
+            total.add_(down)
+            first.sub_(down, alpha=k)
+            second.add_(down, alpha=k * k)
+    offset = first / total
+    evidence = total.log() - math.log(largest) + m_0 * (R - m_0 / 2) * psi
+    return evidence, m_0 + offset, second / total - offset.square()
+
+
+def _reach(V: Tensor, largest: int) -> int:
+    """Return how far from the nearest count a weight can still matter: weight k is at most e^(-k(k-1)/2V)."""
+    negligible = 4 - math.log(torch.finfo(V.dtype).eps)  # a fiftieth of what the sum can hold
+    return min(largest - 1, math.ceil(0.5 + math.sqrt(0.25 + 2 * negligible * V.max().item())))
+
+
+def start_activity(num_codewords: int, codeword_length: int) -> float:
+    r"""Return the activity at which ℓ1 recovery of signed sparse vectors breaks down, as in EM-AMP (Vila 2013).
+
+    $$\alpha_0 = \lambda \max_c \frac{1 - \frac 2\lambda f(c)}{1 + c^2 - 2 f(c)}, \quad
+      f(c) = (1+c^2)\Phi(-c) - c\,\varphi(c), \quad \lambda = l/n$$
+    """
+    ratio = codeword_length / num_codewords
+    c = torch.linspace(0.01, 10, 1024, dtype=torch.float64)
+    f = (1 + c**2) * torch.special.ndtr(-c) - c * torch.exp(-(c**2) / 2) / math.sqrt(2 * math.pi)
+    rho = (1 - 2 / ratio * f) / (1 + c**2 - 2 * f)
+    # the approximation knows no bound: with as many uses as codewords it reaches one
+    return min(max(ratio * rho.max().item(), 1e-10), 1 - 1e-10)
+
+
+def exact_counts(
+    received: Float[Tensor, "slots uses"], codebook: Float[Tensor, "codewords uses"]
+) -> Float[Tensor, "slots codewords"] | None:
+    """Return the integers nearest to the matched filter if they explain every slot to rounding error, else None.
+
+    It happens without noise on orthonormal codewords, and in silence. Such counts need no estimate, and this is where
+    message passing, made for random codewords in noise, need not settle.
+    """
+    counts = (received @ codebook.T).round_().clamp_min_(0)
+    unexplained = (received - counts @ codebook).square().sum(1)
+    # 100 dB below the signal: float32 rounds at about 130 dB; an energy beyond its range explains nothing
+    exact = (unexplained <= 1e-10 * received.square().sum(1)) & unexplained.isfinite()
+    return counts if exact.all() else None
+
+
+def noise_per_slot(noise_var: float | Tensor, received: Float[Tensor, "slots uses"]) -> Float[Tensor, " slots"]:
+    """Spread a given noise variance over the slots, a little above zero.
+
+    Raises:
+        ShapeError: If it is neither one number nor one a slot, or is negative or not finite.
+    """
+    given = torch.as_tensor(noise_var, dtype=received.dtype, device=received.device)
+    if given.ndim > 1 or given.numel() not in (1, len(received)):
+        raise ShapeError(f"noise_var has shape {tuple(given.shape)}; expected one number or [{len(received)}]")
+    if not torch.isfinite(given).all() or (given < 0).any():
+        raise ShapeError("noise_var holds values that are negative or not finite; expected a variance per channel use")
+    return given.expand(len(received)).clamp_min(_MIN_VAR)
+
+
+def _start(y: Tensor, codebook: Tensor, log_odds: float) -> AmpState:
+    ones = y.new_ones(len(y), len(codebook))
+    v = torch.ones_like(y[:, :1])
+    return AmpState(ones, ones, signal=ones @ codebook, z=y, v=v, log_odds=torch.full_like(ones, log_odds))
+
+
+def _pool_activity(states: list[AmpState]) -> list[AmpState]:
+    """Give all slots the mean activity of the round, again summed in double precision."""
+    sums = torch.stack([torch.sigmoid(s.log_odds.double()).sum(0) for s in states])
+    active = sums.sum(0, keepdim=True) / sum(len(s.x_hat) for s in states)
+    log_odds = torch.logit(active).to(states[0].x_hat)
+    return [replace(s, log_odds=log_odds) for s in states]
+
+
+def _round_mean(parts: list[Tensor]) -> float:
+    """Return the mean over all slots, in double precision: the same to the last bit that matters whatever the chunk."""
+    return torch.cat(parts).double().mean().item()
+
+
+def _largest_count(received: Tensor, popularity: Tensor, codebook: Tensor, num_active: float | None) -> int:
+    """Return the prior's M: the number of devices (as published), or at least 16 and twice a rough estimate of it."""
+    if num_active is not None:
+        return max(1, round(num_active))
+    # about how many devices: the multiple of the expected codeword that fits the mean slot best …
+    expected = popularity @ codebook
+    fit = (received.mean(0) @ expected / expected.square().sum().clamp_min(_MIN_VAR)).item()
+    # … which is worthless if the codewords nearly cancel, so no more than the energy allows: counts are integers, and
+    # nearly orthogonal codewords have at least as much energy as there are devices
+    rough = min(fit, received.square().sum(1).mean().item())
+    return max(16, min(math.ceil(2 * rough), _MAX_COUNT))

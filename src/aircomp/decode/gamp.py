@@ -1,0 +1,244 @@
+"""Generalised approximate message passing with a Poisson prior on the counts.
+
+    y ──► output_block ──► z, v ──► pseudo_channel ──► R, V ──► poisson_posterior ──► x_hat, nu ──┐
+               ▲                                                                                  │
+               └──────────────────────────────────────────────────────────────────────────────────┘
+
+The steps are pure functions that autograd passes through, the codebook included: the unrolled network calls the same
+ones with scalars of its own. Order within an iteration: the input block sees the residual and the variance that the
+output block has just updated, as in GAMP (the paper's text uses the previous ones, and then the first residual is zero).
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from aircomp.decode.amp_da import exact_counts, noise_per_slot
+from aircomp.decode.base import Decoded, check_codebook, check_received
+from aircomp.decode.estimate import RoundEstimate, estimate_round
+from aircomp.decode.prior import poisson_posterior, reach_for
+from aircomp.decode.rounding import conclude
+from aircomp.errors import ConfigError
+
+# Message passing is told at least this noise variance. Told of none at all it can lock into a wrong corner; with this
+# much, integers (one apart, behind unit-norm codewords) are still told apart with certainty, exp(−1/(8·0.008)) ≈ 1e-7.
+MIN_NOISE = 0.008
+# Two passes over some of the slots settle the noise: over this many, or a sixteenth of the round.
+PILOT_SLOTS, PILOT_PASSES = 256, 2
+
+
+@dataclass(frozen=True)
+class AmpState:
+    """What one iteration hands to the next (Sec. III-E, initialisation)."""
+
+    x_hat: Float[Tensor, "slots codewords"]
+    nu: Float[Tensor, "slots codewords"]
+    z: Float[Tensor, "slots uses"]
+    v: Float[Tensor, "slots uses"]
+
+
+@dataclass(frozen=True)
+class PreparedCodebook:
+    """A codebook and what every iteration needs of it; built in each forward pass so that gradients reach it."""
+
+    rows: Float[Tensor, "codewords uses"]
+    rows_squared: Float[Tensor, "codewords uses"]
+
+    @classmethod
+    def of(cls, codebook: Float[Tensor, "codewords uses"]) -> "PreparedCodebook":
+        """Prepare a codebook."""
+        return cls(codebook, codebook.square())
+
+
+def start(y: Float[Tensor, "slots uses"], rate: Float[Tensor, "#slots codewords"]) -> AmpState:
+    """Return the state before the first iteration: the prior's moments, and no residual to correct for yet."""
+    prior = rate.expand(len(y), rate.shape[1])
+    return AmpState(x_hat=prior, nu=prior, z=y, v=torch.ones_like(y))
+
+
+def output_block(
+    s: AmpState,
+    y: Float[Tensor, "slots uses"],
+    book: PreparedCodebook,
+    noise_var: Float[Tensor, "#slots 1"],
+    gamma: Tensor | float = 1.0,
+    eta: Tensor | float = 0.0,
+) -> AmpState:
+    r"""Refresh the measurement-domain mean and variance (Sec. III-E, output block).
+
+    $$\tilde z = C\hat x - \gamma\, r \odot (C^{\odot 2}\nu \oslash d_{eff})$$
+
+    `gamma` scales the Onsager term, `eta` keeps a part of the old state; one and zero are classical GAMP.
+    """
+    v_new = s.nu @ book.rows_squared
+    d_eff = noise_var + s.v  # paper: d; renamed, d is the fragment length
+    z_new = s.x_hat @ book.rows - gamma * (y - s.z) * v_new / d_eff
+    return replace(s, z=torch.lerp(z_new, s.z, eta), v=torch.lerp(v_new, s.v, eta))
+
+
+def pseudo_channel(
+    s: AmpState,
+    y: Float[Tensor, "slots uses"],
+    book: PreparedCodebook,
+    noise_var: Float[Tensor, "#slots 1"],
+    beta: Tensor | float = 1.0,
+) -> tuple[Float[Tensor, "slots codewords"], Float[Tensor, "slots codewords"]]:
+    r"""Return R and V such that each count is seen as R = x + N(0, V) (Sec. III-E, input block, first half).
+
+    $$V = 1 \oslash (C^{\odot 2\top}\kappa), \quad R = \hat x + V \odot C^\top(\kappa \odot (y - z)), \quad
+    \kappa = \beta \oslash (\sigma^2 + v)$$
+    """
+    kappa = beta / (noise_var + s.v)
+    V = (kappa @ book.rows_squared.mT).reciprocal()
+    R = s.x_hat + V * ((kappa * (y - s.z)) @ book.rows.mT)
+    return R, V
+
+
+def input_block(
+    s: AmpState,
+    y: Float[Tensor, "slots uses"],
+    book: PreparedCodebook,
+    noise_var: Float[Tensor, "#slots 1"],
+    rate: Float[Tensor, "#slots codewords"],
+    reach: int,
+) -> AmpState:
+    """Refresh the counts' posterior mean and variance (Sec. III-E, input block, with a plain Poisson prior)."""
+    R, V = pseudo_channel(s, y, book, noise_var)
+    x_hat, nu = poisson_posterior(R, V, rate, reach=reach)
+    return replace(s, x_hat=x_hat, nu=nu)
+
+
+def iterate(
+    y: Float[Tensor, "slots uses"],
+    book: PreparedCodebook,
+    noise_var: Float[Tensor, "#slots 1"],
+    rate: Float[Tensor, "#slots codewords"],
+    *,
+    iterations: int,
+    reach: int,
+) -> AmpState:
+    """Run GAMP on slots whose noise variance and rates are known."""
+    s = start(y, rate)
+    for _ in range(iterations):
+        s = output_block(s, y, book, noise_var)
+        s = input_block(s, y, book, noise_var, rate, reach)
+    return s
+
+
+class Gamp:
+    """GAMP with a Poisson prior whose rates, number of devices and noise are estimated from the whole round.
+
+    Args:
+        codebook: Unit-norm codewords, one a row.
+        iterations: Of message passing; more than ten change little.
+        noise: Whether the noise variance is one for the `round`, or follows the power of each `slot`.
+        chunk: Slots computed at a time; bounds the temporaries, changes nothing else.
+    """
+
+    def __init__(
+        self,
+        codebook: Float[Tensor, "codewords uses"],
+        *,
+        iterations: int = 10,
+        noise: Literal["round", "slot"] = "round",
+        chunk: int = 256,
+    ):
+        if noise not in ("round", "slot"):
+            raise ConfigError(f"noise is {noise!r}; expected 'round' or 'slot'")
+        if iterations < 1 or chunk < 1:
+            raise ConfigError(f"iterations {iterations}, chunk {chunk}: expected at least one of each")
+        self.codebook, self.iterations, self.noise, self.chunk = check_codebook(codebook), iterations, noise, chunk
+
+    @torch.no_grad()
+    def decode(
+        self,
+        received: Float[Tensor, "slots uses"],
+        popularity: Float[Tensor, " codewords"],
+        *,
+        num_active: float | None = None,
+        noise_var: float | Float[Tensor, " slots"] | None = None,
+        bs_indices: Int[Tensor, " slots"] | None = None,
+        slot_layers: Int[Tensor, " slots"] | None = None,
+        quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
+    ) -> Decoded:
+        """Estimate the counts of every slot; side information is not used."""
+        popularity = check_received(received, popularity, self.codebook).to(received)
+        codebook = self.codebook.to(received)
+        given = None if noise_var is None else noise_per_slot(noise_var, received)
+        exact = exact_counts(received, codebook)
+        if exact is not None:
+            return conclude(exact, noise_per_slot(0, received) if given is None else given, num_active)
+        mean_noise = None if given is None else float(given.double().mean())
+        shared = estimate_round(received, popularity, codebook, num_active=num_active, noise_var=mean_noise)
+        if num_active is None or given is None:
+            shared = self._refine(received, shared, given)
+        noise = self._spread(received, shared.noise_var) if given is None else given
+        mean = received.new_zeros(len(received), len(codebook))
+        for rows, s in self._run(received, noise, shared.rate):
+            mean[rows] = s.x_hat
+        return conclude(mean, noise, shared.num_active)
+
+    def _run(
+        self, received: Tensor, noise_var: Float[Tensor, " slots"], rate: Float[Tensor, " codewords"]
+    ) -> Iterator[tuple[slice, AmpState]]:
+        """Decode a chunk at a time for known noise and rates; nothing to do when nobody is active."""
+        if len(received) == 0 or not rate.any():
+            return
+        book = PreparedCodebook.of(self.codebook.to(received))
+        noise_var = noise_var.clamp(min=MIN_NOISE)
+        # the variance of the pseudo-channels is largest at the start, where the counts are as unsure as the prior
+        widest = float(noise_var.max() + (rate @ book.rows_squared).max())
+        reach = reach_for(widest, max_count=max(4, math.ceil(float(rate.sum()))))
+        for first in range(0, len(received), self.chunk):
+            rows = slice(first, first + self.chunk)
+            noise = noise_var[rows, None]
+            yield rows, iterate(received[rows], book, noise, rate[None], iterations=self.iterations, reach=reach)
+
+    def _refine(self, received: Tensor, shared: RoundEstimate, given: Tensor | None) -> RoundEstimate:
+        """Improve the round's estimate with what decoding some slots tells.
+
+        Moments cannot tell the noise well once it is small, the residual of decoded slots can. The sum of soft counts
+        replaces the number of devices only as far as it is the surer of the two: it is biased where slots are unsure.
+        """
+        stride = max(1, len(received) // max(PILOT_SLOTS, len(received) // 16))
+        pilot, noise_var, total, unsure = received[::stride], shared.noise_var, 0.0, 0.0
+        for _ in range(PILOT_PASSES):
+            noise = (self._spread(received, noise_var) if given is None else given)[::stride]
+            sums = [_pilot_sums(pilot[rows], s, self.codebook) for rows, s in self._run(pilot, noise, shared.rate)]
+            if not sums:
+                return shared
+            noise_var, total, unsure = torch.cat(sums).double().mean(0).tolist()
+        weight = shared.num_active_error**2 / (shared.num_active_error**2 + unsure**2 + 1e-12)  # 0/0 if K is given
+        num_active = shared.num_active + weight * (total - shared.num_active)
+        return replace(
+            shared,
+            num_active=num_active,
+            rate=shared.rate * (num_active / shared.num_active),
+            noise_var=noise_var if given is None else shared.noise_var,
+        )
+
+    def _spread(self, received: Float[Tensor, "slots uses"], noise_var: float) -> Float[Tensor, " slots"]:
+        r"""Return the noise variance of every slot from its mean over the round.
+
+        Where the noise follows the slot's own power, one SNR Γ holds for the round and $|y|^2/l \approx (1+Γ)\sigma^2$:
+        the received power tells the noise of a slot, less its own fluctuation, by which it is shrunk to the mean.
+        """
+        power = received.square().mean(1)
+        if self.noise == "round" or len(power) < 2:
+            return torch.full_like(power, noise_var)
+        mean = power.double().mean().clamp(min=torch.finfo(power.dtype).tiny)
+        fluctuation = (4 * (mean - noise_var).clamp(min=0) * noise_var + 2 * noise_var**2) / received.shape[1]
+        kept = (1 - fluctuation / power.double().var().clamp(min=1e-12 * mean**2)).clamp(0, 1)
+        return (noise_var * (1 + kept * (power / mean - 1))).to(power)
+
+
+def _pilot_sums(y: Float[Tensor, "slots uses"], s: AmpState, codebook: Tensor) -> Float[Tensor, "slots 3"]:
+    """Return for every slot: the expected power of the noise, the sum of soft counts, the sum of their variances."""
+    book = PreparedCodebook.of(codebook.to(y))
+    energy = (y - s.x_hat @ book.rows).square() + s.nu @ book.rows_squared
+    return torch.stack([energy.mean(1), s.x_hat.sum(1), s.nu.sum(1)], dim=1)

@@ -1,0 +1,161 @@
+"""Posterior of one count behind a Gaussian pseudo-channel, R = x + N(0, V), for every codeword of every slot at once.
+
+A table of counts is never written out. Poisson weights times a Gaussian are log-concave in the count, so the moments
+are summed outwards from the mode, and neighbouring weights differ by a factor that needs no new exponential:
+
+    weight(m+1) / weight(m) = rate / (m+1) · exp((R − m − ½) / V)
+
+Relative to the mode nothing overflows however small V is, and the differences R − m are exact in float32.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+# log-weight given up beyond the reach: exp(−16) is the resolution of float32
+NEGLIGIBLE = 16.0
+# Exponents stop here. Above: a mode misplaced by rounding would overflow, and exp(60) outweighs everything already.
+# Below: exp(−40) adds nothing to one, and products of smaller ones are denormal numbers, which processors handle slowly.
+MAX_EXPONENT, MIN_EXPONENT = 60.0, -40.0
+
+
+class Posterior(NamedTuple):
+    """Moments of x given R, and the probability that the codeword was sent at all."""
+
+    mean: Float[Tensor, "slots codewords"]
+    var: Float[Tensor, "slots codewords"]
+    activity: Float[Tensor, "slots codewords"]
+
+
+def reach_for(variance: float, max_count: int) -> int:
+    """Return how many counts either side of the mode matter for pseudo-channels of at most this variance.
+
+    A count k away from the mode weighs at most exp(−k(k−1)/2V), whatever the rate.
+    """
+    reach = math.ceil((math.sqrt(1 + 8 * NEGLIGIBLE * variance) - 1) / 2)
+    return max(1, min(reach, max_count))
+
+
+def poisson_posterior(
+    R: Float[Tensor, "slots codewords"],
+    V: Float[Tensor, "slots codewords"],
+    rate: Float[Tensor, "#slots codewords"],
+    *,
+    reach: int,
+) -> tuple[Float[Tensor, "slots codewords"], Float[Tensor, "slots codewords"]]:
+    r"""Posterior mean and variance of x ~ Poisson(rate) (Sec. III-E, input block, with α = 1).
+
+    $$p(x \mid R) \propto \frac{\mathrm{rate}^x}{x!}\, e^{-(R-x)^2 / 2V}, \qquad x = 0, 1, 2, \dots$$
+
+    Args:
+        R: Pseudo-observations.
+        V: Their variances, positive.
+        rate: Poisson rates, one row for all slots or one for each; zero is allowed.
+        reach: Counts summed either side of the mode, from `reach_for`.
+    """
+    mode, _, offset, var = _slab_moments(R, V, rate, None, reach, lowest=0)
+    return mode + offset, var
+
+
+def spike_posterior(
+    R: Float[Tensor, "slots codewords"],
+    V: Float[Tensor, "slots codewords"],
+    rate: Float[Tensor, "#slots codewords"],
+    *,
+    reach: int,
+    log_odds: Float[Tensor, "#slots codewords"] | None = None,
+    temperature: Tensor | None = None,
+) -> Posterior:
+    r"""Posterior under a spike at zero and a Poisson slab, smoothed by a temperature (Sec. III-E, input block).
+
+    The counts above zero weigh $e^{\mathrm{log\_odds}}\,\mathrm{rate}^x/x!$ against one for zero, which covers every form
+    of the prior: see `log_odds_spike` and `log_odds_truncated`; None is the plain Poisson.
+
+    Args:
+        R: Pseudo-observations.
+        V: Their variances, positive.
+        rate: Rates of the slab, positive.
+        reach: Counts summed either side of the mode, from `reach_for`.
+        log_odds: Prior log-weight of the counts above zero.
+        temperature: The posterior is raised to 1/temperature: below one it approaches the mode.
+    """
+    mode, total, offset, var = _slab_moments(R, V, rate, temperature, reach, lowest=1)
+    factorials = torch.lgamma(
+        torch.arange(int(mode.max()) + 1 if mode.numel() else 1, device=R.device, dtype=R.dtype) + 1
+    )
+    logit = mode * (rate.log() + (R - mode / 2) / V) - factorials[mode.long()]
+    if log_odds is not None:
+        logit = logit + log_odds
+    if temperature is not None:
+        logit = logit / temperature
+    activity = torch.sigmoid(logit + total.log())
+    active_mean = mode + offset
+    mean = activity * active_mean
+    return Posterior(mean, activity * var + mean * (active_mean - mean), activity)
+
+
+def log_odds_spike(rate: Tensor, alpha: Tensor) -> Tensor:
+    """Return the `log_odds` of the paper's prior (1−α)δ₀ + α·Pois(rate), whose slab has a zero of its own."""
+    return alpha.log() - rate - torch.log(1 - alpha + alpha * torch.exp(-rate))
+
+
+def log_odds_truncated(rate: Tensor, alpha: Tensor) -> Tensor:
+    """Return the `log_odds` of (1−α)δ₀ + α·Pois(rate | x > 0), where α is the probability of being active."""
+    return torch.logit(alpha) - torch.log(torch.expm1(rate))
+
+
+def _slab_moments(
+    R: Tensor, V: Tensor, rate: Tensor, temperature: Tensor | None, reach: int, *, lowest: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Sum the slab outwards from its mode over counts ≥ `lowest` (0 or 1).
+
+    Returns the mode, the sum of weights relative to the mode's, and mean (relative to the mode) and variance.
+    """
+    log_rate = rate.log()
+    steps = 1 if temperature is None else 4
+    mode = _mode(R.detach(), V.detach(), rate.detach(), log_rate.detach(), lowest, steps)
+    precision = V.reciprocal()
+    distance = R - mode
+    climb, descend = (distance - 0.5) * precision + log_rate, (-0.5 - distance) * precision - log_rate
+    power = None
+    if temperature is not None:
+        power = temperature.reciprocal()
+        precision, climb, descend = precision * power, climb * power, descend * power
+        # a large power makes huge factors of the counts: their first one joins the exponent, the others are below one
+        climb, descend = climb - power * torch.log(mode + 1), descend + power * torch.log(mode.clamp(min=1))
+    up = torch.exp(climb.clamp(MIN_EXPONENT, MAX_EXPONENT))
+    down = torch.exp(descend.clamp(MIN_EXPONENT, MAX_EXPONENT))
+    shrink = torch.exp(torch.clamp(-precision, min=MIN_EXPONENT))
+    above = below = zeroth = torch.ones_like(distance)
+    first = second = torch.zeros_like(distance)
+    for k in range(1, reach + 1):
+        growth, decay = mode + k, mode - (k - 1)  # m! grows by the one on the way up, shrinks by the other down
+        if power is not None:
+            growth, decay = (growth / (mode + 1)) ** power, (decay.clamp(min=0) / mode.clamp(min=1)) ** power
+        if lowest == 1:
+            decay = decay * (mode - k).clamp(0, 1)  # stop above zero; without this the chain ends at zero by itself
+        above, below = above * up / growth, below * down * decay
+        both = above + below
+        zeroth = zeroth + both
+        first = torch.add(first, above - below, alpha=k)
+        second = torch.add(second, both, alpha=k * k)
+        up, down = up * shrink, down * shrink
+    offset = first / zeroth
+    return mode, zeroth, offset, second / zeroth - offset**2
+
+
+def _mode(R: Tensor, V: Tensor, rate: Tensor, log_rate: Tensor, lowest: int, steps: int) -> Tensor:
+    """Return the most likely count ≥ `lowest`: the floor of the root of m + V·log m = R + ½ + V·log(rate).
+
+    One Newton step from an upper bound is enough where V is small and the mode has to be exact; where V is large
+    neighbouring weights are alike and a count nearby serves, unless a low temperature sets them apart again.
+    """
+    target = R + 0.5 + V * log_rate
+    root = torch.minimum(target, torch.maximum(R, rate) + 1)
+    for _ in range(steps):
+        at = root.clamp(min=1)  # no count below one has a predecessor, and log m stays finite
+        root = at - (at - target + V * at.log()) / (1 + V / at)
+    return root.floor().clamp(min=lowest)

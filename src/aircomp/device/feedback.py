@@ -1,0 +1,80 @@
+"""Error feedback: what a transmission left out is added to the device's next message (Sec. II-B).
+
+    update Δw ──► add_memory ──► message s ──► quantise, transmit ──► reconstruction Q(s)
+                      ▲                                                     │
+                  memory e ◄──────────── remember: e = s − Q(s) ◄───────────┘
+
+The memory is a value that the caller keeps for each device between its rounds; `None` is a device without one.
+"""
+
+from typing import Literal
+
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from aircomp.settings import Settings
+
+
+class FeedbackSettings(Settings):
+    """Whether devices remember what they could not say, and how much of it."""
+
+    kind: Literal["off", "plain", "decayed", "clipped"] = "plain"
+    """off: no memory; plain: the paper's; decayed: it fades with use; clipped: it cannot outgrow the update."""
+    decay: float = Field(default=0.9, ge=0, le=1)
+    """decayed: what the memory is multiplied with each time it is used."""
+    max_ratio: float = Field(default=5.0, ge=0)
+    """clipped: greatest norm of the memory over that of the update (Sec. V-C reports divergence above five)."""
+
+
+def add_memory(
+    update: Float[Tensor, " params"], memory: Float[Tensor, " params"] | None, settings: FeedbackSettings
+) -> Float[Tensor, " params"]:
+    r"""Return the message that a device transmits: $s = \Delta w + e$, or the update alone if nothing is remembered."""
+    if memory is None or settings.kind == "off":
+        return update
+    if settings.kind == "decayed":
+        return update + settings.decay * memory
+    return update + memory
+
+
+def remember(
+    message: Float[Tensor, " params"],
+    reconstruction: Float[Tensor, " params"],
+    delivered: bool,
+    settings: FeedbackSettings,
+    *,
+    update_norm: float,
+) -> Float[Tensor, " params"] | None:
+    r"""Return the device's memory after its transmission: $e = s - Q(s)$.
+
+    A device that did not get through keeps its whole message. With feedback "off" there is no memory to keep it in,
+    so the message is lost.
+
+    The clip acts here, when the memory is stored, so what is stored, measured and saved is what will be added; it
+    refers to the update of this round, the next one being unknown. A zero update therefore clears a clipped memory.
+
+    Args:
+        message: What the device meant to send (with the older memory in it).
+        reconstruction: What its transmission stands for; not looked at unless delivered.
+        delivered: Whether it was transmitted at all.
+        settings: The kind of memory.
+        update_norm: Euclidean norm of this round's update, before the memory was added.
+    """
+    if settings.kind == "off":
+        return None
+    # a copy: the caller may go on to change its message in place
+    memory = message - reconstruction if delivered else message.clone()
+    if settings.kind == "clipped":
+        norm, limit = float(memory.norm()), settings.max_ratio * update_norm
+        if norm > limit:
+            memory = memory * (limit / norm)
+    return memory
+
+
+def feedback_ratio(memory: Float[Tensor, " params"] | None, update: Float[Tensor, " params"]) -> float:
+    r"""Return $\|e\| / \|\Delta w\|$, the paper's sign of trouble when above five; 0 without a memory."""
+    if memory is None:
+        return 0.0
+    # The floor makes a zero update's ratio huge instead of infinite, which the metrics file cannot hold.
+    return float(memory.norm()) / max(float(update.norm()), 1e-12)

@@ -1,0 +1,114 @@
+"""Local training on one device (Sec. II-A): E epochs or steps of SGD from the global model, and the difference."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from aircomp.device.update import FlatModel
+from aircomp.settings import Settings
+
+
+class LocalSettings(Settings):
+    """How a device trains between two rounds."""
+
+    epochs: int = Field(default=1, ge=0)
+    """Passes over the device's data; the authors' recipe has 3. Ignored when steps is set."""
+    steps: int = Field(default=0, ge=0)
+    """Number of SGD steps, E in the paper; 0 means: count in epochs."""
+    batch_size: int = Field(default=20, ge=1)
+    """Samples of one step (the authors' recipes have 16 to 20)."""
+    learning_rate: float = Field(default=0.01, gt=0)
+    """Local learning rate."""
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    """Momentum of the local SGD, started anew each round."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """L2 penalty, added to the gradient."""
+    clip_norm: float = Field(default=0.0, ge=0)
+    """Largest norm of a step's gradient; 0 does not clip."""
+    data_fraction: float = Field(default=1.0, gt=0, le=1)
+    """Share of the device's data drawn at random each round (0.8 in the authors' recipe)."""
+
+    @model_validator(mode="after")
+    def _trains_at_all(self) -> "LocalSettings":
+        if self.epochs == 0 and self.steps == 0:
+            raise ValueError("epochs and steps are both 0, so devices would never train; set one of them")
+        return self
+
+
+@dataclass(frozen=True)
+class LocalResult:
+    """What a device holds after local training."""
+
+    update: Float[Tensor, " params"]
+    buffers: Float[Tensor, " buffers"]
+    loss: float
+    """Mean training loss over the steps."""
+    num_samples: int
+    """Samples seen, with repetition."""
+
+
+Prepare = Callable[[Tensor, torch.Generator], Tensor]
+"""Turns a raw batch of images into the model's input: augmentation and normalisation."""
+
+
+def train(
+    model: FlatModel,
+    weights: Float[Tensor, " params"],
+    buffers: Float[Tensor, " buffers"],
+    images: Tensor,
+    labels: Int[Tensor, " samples"],
+    settings: LocalSettings,
+    prepare: Prepare,
+    *,
+    rng: torch.Generator,
+) -> LocalResult:
+    """Train from the global `weights` on one device's samples and return the update Δw."""
+    model.load(weights, buffers)
+    model.module.train()
+    velocity = torch.zeros_like(weights) if settings.momentum else None
+    total = torch.zeros((), device=weights.device)
+    batches = batch_indices(len(labels), settings, rng=rng)
+    for batch in batches:
+        batch = batch.to(images.device)
+        inputs = prepare(images[batch], rng).to(weights.device)
+        loss = F.cross_entropy(model.module(inputs), labels[batch].to(weights.device))
+        model.gradient.zero_()
+        loss.backward()
+        sgd_step(model.weights, model.gradient, velocity, settings)
+        total += loss.detach()
+    return LocalResult(
+        update=model.weights - weights,
+        buffers=model.read_buffers(),
+        loss=total.item() / len(batches),
+        num_samples=sum(len(b) for b in batches),
+    )
+
+
+@torch.no_grad()
+def sgd_step(weights: Tensor, gradient: Tensor, velocity: Tensor | None, settings: LocalSettings) -> None:
+    """Take one SGD step in place: weight decay, clipping, momentum, in PyTorch's order of operations."""
+    if settings.clip_norm:
+        gradient.mul_((settings.clip_norm / (gradient.norm() + 1e-6)).clamp(max=1.0))  # as clip_grad_norm_
+    if settings.weight_decay:
+        gradient.add_(weights, alpha=settings.weight_decay)
+    if velocity is not None:
+        gradient = velocity.mul_(settings.momentum).add_(gradient)
+    weights.add_(gradient, alpha=-settings.learning_rate)
+
+
+def batch_indices(num_samples: int, settings: LocalSettings, *, rng: torch.Generator) -> list[Tensor]:
+    """Return the sample indices of each step: shuffled passes over this round's share of the data."""
+    used = max(1, round(settings.data_fraction * num_samples))
+    share = torch.randperm(num_samples, generator=rng)[:used]
+    per_epoch = -(-used // settings.batch_size)
+    num_steps = settings.steps or settings.epochs * per_epoch
+    batches: list[Tensor] = []
+    while len(batches) < num_steps:
+        order = share[torch.randperm(used, generator=rng)]
+        batches += order.split(settings.batch_size)
+    return batches[:num_steps]

@@ -1,0 +1,131 @@
+"""Random-access codebooks, one unit-norm codeword per row, and what devices send with them (Sec. III-A and III-B).
+
+Summed codewords are `count(indices, n) @ codebook`: superposition needs only how often each index was chosen.
+"""
+
+import math
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Int, Integer
+from pydantic import Field
+from torch import Tensor
+
+from aircomp.errors import ConfigError, ShapeError, unknown_name
+from aircomp.settings import Settings
+
+CodebookKind = Literal["gaussian", "bernoulli", "two-bases"]
+
+
+class EncodeSettings(Settings):
+    """Which codeword each index sends."""
+
+    codebook: Literal["auto", CodebookKind] = "auto"
+    """Kind of random-access codebook, for decoders not tied to a learned one; auto: what each was designed for."""
+    codeword_length: int = Field(default=64, ge=1)
+    """Real channel uses of one slot (paper: l = 64); two-bases needs a power of two."""
+
+
+def codebook_kinds() -> list[str]:
+    """Return the names that `make_codebook` knows."""
+    return list(get_args(CodebookKind))
+
+
+def make_codebook(
+    kind: str, num_codewords: int, codeword_length: int, *, rng: torch.Generator
+) -> Float[Tensor, "codewords uses"]:
+    r"""Draw a random-access codebook with unit-norm rows, float32, on the device of `rng`.
+
+    Args:
+        kind: `gaussian` (random directions), `bernoulli` (entries $\pm 1/\sqrt{l}$, no row twice) or `two-bases`
+            (two orthonormal bases with flat cross-correlation $1/\sqrt{l}$, the first rows in the first one).
+        num_codewords: Number of rows.
+        codeword_length: Channel uses of one codeword.
+        rng: Where the randomness comes from.
+    """
+    if num_codewords < 1 or codeword_length < 1:
+        raise ConfigError(f"a codebook of {num_codewords} codewords of length {codeword_length}: expected at least 1")
+    match kind:
+        case "gaussian":
+            return _gaussian(num_codewords, codeword_length, rng)
+        case "bernoulli":
+            return _bernoulli(num_codewords, codeword_length, rng)
+        case "two-bases":
+            return _two_bases(num_codewords, codeword_length, rng)
+        case _:
+            raise unknown_name("codebook", kind, codebook_kinds())
+
+
+def encode(
+    indices: Integer[Tensor, "devices slots"], codebook: Float[Tensor, "codewords uses"]
+) -> Float[Tensor, "devices slots uses"]:
+    """Return the codeword that each device sends in each slot."""
+    if codebook.ndim != 2:
+        raise ShapeError(f"codebook has shape {tuple(codebook.shape)}; expected [codewords, uses]")
+    return codebook[_checked(indices, len(codebook))]
+
+
+def count(indices: Integer[Tensor, "devices slots"], num_codewords: int) -> Int[Tensor, "slots codewords"]:
+    """Count how many devices chose each codeword in each slot (int64)."""
+    chosen = _checked(indices, num_codewords).T
+    counts = torch.zeros(len(chosen), num_codewords, dtype=torch.int64, device=indices.device)
+    return counts.scatter_add_(1, chosen, torch.ones_like(chosen))
+
+
+def _checked(indices: Tensor, num_codewords: int) -> Tensor:
+    if indices.ndim != 2:
+        raise ShapeError(f"indices has shape {tuple(indices.shape)}; expected [devices, slots]")
+    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
+        raise ShapeError(f"indices holds {indices.dtype}; expected integers")
+    indices = indices.long()
+    if indices.numel():
+        low, high = (int(bound) for bound in torch.aminmax(indices))
+        if low < 0 or high >= num_codewords:
+            raise ShapeError(f"indices run from {low} to {high}; expected 0 to {num_codewords - 1} for this codebook")
+    return indices
+
+
+def _gaussian(n: int, l: int, rng: torch.Generator) -> Tensor:  # noqa: E741
+    rows = torch.randn(n, l, dtype=torch.float64, generator=rng, device=rng.device)
+    return torch.nn.functional.normalize(rows, dim=1).float()
+
+
+def _bernoulli(n: int, l: int, rng: torch.Generator) -> Tensor:  # noqa: E741
+    if n > 2**l:
+        raise ConfigError(
+            f"only {2**l} different rows of {l} signs exist, not {n}; lengthen the codewords or take fewer of them"
+        )
+    distinct: dict[tuple[int, ...], None] = {}  # in the order of drawing; equal rows could not be told apart
+    while len(distinct) < n:
+        bits = torch.randint(0, 2, (n, l), generator=rng, device=rng.device)
+        distinct.update(dict.fromkeys(map(tuple, bits.tolist())))
+    signs = 2.0 * torch.tensor(list(distinct)[:n], dtype=torch.float64, device=rng.device) - 1.0
+    return (signs / math.sqrt(l)).float()
+
+
+def _two_bases(n: int, l: int, rng: torch.Generator) -> Tensor:  # noqa: E741
+    """Stack identity and Hadamard matrix and turn both by one random rotation, which keeps all inner products."""
+    if l < 2 or l & (l - 1):
+        raise ConfigError(
+            f"codeword_length = {l}: two-bases needs a power of two (of at least 2);"
+            " choose one, or the gaussian or bernoulli codebook"
+        )
+    if n > 2 * l:
+        raise ConfigError(
+            f"two bases of length {l} hold {2 * l} codewords, not {n};"
+            " lengthen the codewords, take fewer of them, or choose the gaussian or bernoulli codebook"
+        )
+    hadamard = torch.ones(1, 1, dtype=torch.float64, device=rng.device)
+    while len(hadamard) < l:
+        hadamard = torch.cat([torch.cat([hadamard, hadamard], 1), torch.cat([hadamard, -hadamard], 1)])
+    turn = _rotation(l, rng)
+    return torch.cat([turn, hadamard @ turn / math.sqrt(l)])[:n].float()
+
+
+def _rotation(l: int, rng: torch.Generator) -> Tensor:  # noqa: E741
+    """Draw an orthogonal matrix uniformly.
+
+    QR alone is not uniform: it fixes the signs in its own way. A positive diagonal of R makes it so.
+    """
+    q, r = torch.linalg.qr(torch.randn(l, l, dtype=torch.float64, generator=rng, device=rng.device))
+    return q * torch.where(r.diagonal() < 0, -1.0, 1.0)

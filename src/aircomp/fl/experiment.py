@@ -1,0 +1,125 @@
+"""One experiment: the settings of every component in one tree, and the presets that fill it.
+
+A preset is a TOML file that reads like the set-up paragraph of a paper; unknown keys are errors.
+"""
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from pydantic import Field
+
+from aircomp.channel.snr import ChannelSettings
+from aircomp.device.corrupt import CorruptionSettings
+from aircomp.device.feedback import FeedbackSettings
+from aircomp.device.local import LocalSettings
+from aircomp.encode.codebook import EncodeSettings
+from aircomp.errors import ArtefactError, ConfigError, unknown_name
+from aircomp.fl.executors import Engine
+from aircomp.fl.models import ModelSettings
+from aircomp.fl.participation import ParticipationSettings
+from aircomp.fl.partition import PartitionSettings
+from aircomp.quantize.codebook import QuantizeSettings
+from aircomp.server.step import ServerSettings
+from aircomp.settings import Settings
+
+
+class DataSettings(Settings):
+    """What the devices hold."""
+
+    name: str = "digits"
+    """digits, fashion-mnist or cifar10."""
+    augment: bool = False
+    """Random crop with padding 4 and horizontal flip, as usual for CIFAR-10."""
+
+
+class DevicesSettings(Settings):
+    """The devices of the federation."""
+
+    total: int = Field(default=40, ge=1, le=1_000_000)
+    """Number of devices, K_t in the paper."""
+
+
+class AggregateSettings(Settings):
+    """How the received messages become one update."""
+
+    rule: Annotated[str, tyro.conf.arg(aliases=["--aggregator"])] = "mean"
+    """Aggregation rule; `aircomp.aggregator_names()` lists them."""
+    keep: float = Field(default=0.8, gt=0, le=1)
+    """Share of the mass that the trimmed means keep; 0.8 in the paper."""
+
+
+RUN_ONLY = {"rounds", "workers", "engine", "device", "checkpoint_seconds"}
+"""Settings that do not change the bits of a round: a run may be resumed with others."""
+
+
+class Experiment(Settings):
+    """A federated run, completely described."""
+
+    uplink: str = "ideal"
+    """How updates reach the base station; `aircomp.uplink_names()` lists the schemes."""
+    rounds: int = Field(default=60, ge=0)
+    """Rounds to run."""
+    seed: int = Field(default=0, ge=0)
+    """Everything random derives from it."""
+    evaluate_every: int = Field(default=1, ge=1)
+    """Rounds between two evaluations on the test set; the last round is always evaluated."""
+    workers: int = Field(default=0, ge=0, le=1024)
+    """Processes that train devices; 0 means one for each core."""
+    engine: Engine = "processes"
+    """Where devices train. The result does not depend on it."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where tensors are computed."""
+    checkpoint_seconds: float = Field(default=10.0, ge=0)
+    """Time between two checkpoints; 0 saves every round."""
+    buffers: Literal["average", "local"] = "average"
+    """BatchNorm statistics: averaged exactly outside the radio (declared), or kept local (tests use the base station's)."""
+    data: DataSettings = DataSettings()
+    devices: DevicesSettings = DevicesSettings()
+    participation: ParticipationSettings = ParticipationSettings()
+    partition: PartitionSettings = PartitionSettings()
+    model: ModelSettings = ModelSettings()
+    local: LocalSettings = LocalSettings()
+    corruption: CorruptionSettings = CorruptionSettings()
+    feedback: FeedbackSettings = FeedbackSettings()
+    quantize: QuantizeSettings = QuantizeSettings()
+    encode: EncodeSettings = EncodeSettings()
+    channel: ChannelSettings = ChannelSettings()
+    aggregate: AggregateSettings = AggregateSettings()
+    server: ServerSettings = ServerSettings()
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What determines the bits of every round: all settings but those that only say where and how long."""
+        return self.model_dump(mode="json", exclude=RUN_ONLY)
+
+
+def preset_names() -> list[str]:
+    """Return the presets that come with the package."""
+    folder = resources.files("aircomp") / "presets"
+    return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
+
+
+def load_experiment(preset: str | Path) -> Experiment:
+    """Read a preset by name, or a user's own TOML file by path."""
+    if str(preset).endswith(".toml"):
+        return read_toml(Path(preset))
+    if preset not in preset_names():
+        raise unknown_name("preset", str(preset), preset_names())
+    return Experiment.parse(tomllib.loads((resources.files("aircomp") / "presets" / f"{preset}.toml").read_text()))
+
+
+def read_toml(path: Path) -> Experiment:
+    """Read an experiment from a TOML file."""
+    try:
+        return Experiment.parse(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ArtefactError(
+            f"{path} does not exist; give a preset ({', '.join(preset_names())}) or a TOML file"
+        ) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ArtefactError(f"{path} is not readable TOML: {error}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None

@@ -1,0 +1,162 @@
+"""The models that federated runs train: the paper's two, narrow versions of both, and a small CNN for digits.
+
+Any `nn.Module` that maps images to logits can take their place.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from aircomp.errors import unknown_name
+from aircomp.settings import Settings
+
+Norm = Literal["batch", "group"]
+USUAL_WIDTH = {"digits-cnn": 16, "resnet": 16, "vgg": 32}
+"""Width of each model as published (ours for digits)."""
+
+
+class ModelSettings(Settings):
+    """Which model to train."""
+
+    name: str = "digits-cnn"
+    """digits-cnn, resnet (the paper's) or vgg (the paper's second, never trained on)."""
+    width: int | None = Field(default=None, ge=1, le=1024)
+    """Channels of the first stage, the others scale with it; by default as published: 16 in resnet, 32 in vgg."""
+    norm: Norm = "batch"
+    """Normalisation in resnet and vgg: batch (the paper's) or group, which has no buffers outside the radio."""
+
+
+def normalization(kind: Norm, channels: int) -> nn.Module:
+    """Return the normalisation layer for `channels` channels; groups of four or eight, as divides."""
+    if kind == "batch":
+        return nn.BatchNorm2d(channels)
+    groups = next(g for g in (8, 4, 2, 1) if channels % g == 0)
+    return nn.GroupNorm(groups, channels)
+
+
+class ResidualBlock(nn.Module):
+    """Two 3×3 convolutions around a shortcut without parameters (subsample, pad channels with zeros)."""
+
+    def __init__(self, channels_in: int, channels: int, stride: int, norm: Norm):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
+        self.norm1 = normalization(norm, channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.norm2 = normalization(norm, channels)
+        self.stride, self.padding = stride, channels - channels_in
+
+    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch channels2 h2 w2"]:
+        """Return the block's output."""
+        y = F.relu(self.norm1(self.conv1(x)))
+        y = self.norm2(self.conv2(y))
+        if self.stride > 1:
+            x = x[:, :, :: self.stride, :: self.stride]
+        if self.padding:
+            x = F.pad(x, (0, 0, 0, 0, 0, self.padding))
+        return F.relu(x + y)
+
+
+class ResNet(nn.Module):
+    """The paper's ResNet: a 3×3 convolution, three stages of three basic blocks, average pooling, linear.
+
+    With the defaults it has exactly 269,722 parameters (Sec. III-E, Dataset Collection).
+    """
+
+    def __init__(self, num_classes: int = 10, channels_in: int = 3, width: int = 16, norm: Norm = "batch"):
+        super().__init__()
+        self.conv = nn.Conv2d(channels_in, width, 3, 1, 1, bias=False)
+        self.norm = normalization(norm, width)
+        widths = [width, width, 2 * width, 4 * width]
+        self.blocks = nn.Sequential(
+            *(
+                ResidualBlock(widths[stage] if block == 0 else widths[stage + 1], widths[stage + 1], stride, norm)
+                for stage in range(3)
+                for block in range(3)
+                for stride in [2 if stage > 0 and block == 0 else 1]
+            )
+        )
+        self.linear = nn.Linear(4 * width, num_classes)
+
+    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
+        """Return the logits."""
+        x = F.relu(self.norm(self.conv(x)))
+        return self.linear(self.blocks(x).mean(dim=(2, 3)))
+
+
+class Vgg(nn.Module):
+    """The paper's VGG-style network: three blocks of two 3×3 convolutions, max pooling between (Sec. V-B).
+
+    288,746 parameters with batch normalisation against the paper's 287,626 (0.4 % more; the paper does not say
+    where its biases and norms are).
+    """
+
+    def __init__(self, num_classes: int = 10, channels_in: int = 3, width: int = 32, norm: Norm = "batch"):
+        super().__init__()
+        layers: list[nn.Module] = []
+        channels = channels_in
+        for stage, wide in enumerate([width, 2 * width, 4 * width]):
+            if stage > 0:
+                layers.append(nn.MaxPool2d(2))
+            for _ in range(2):
+                layers += [nn.Conv2d(channels, wide, 3, 1, 1, bias=False), normalization(norm, wide), nn.ReLU()]
+                channels = wide
+        self.features = nn.Sequential(*layers)
+        self.linear = nn.Linear(channels, num_classes)
+
+    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
+        """Return the logits."""
+        return self.linear(self.features(x).mean(dim=(2, 3)))
+
+
+class DigitsCnn(nn.Module):
+    """Two 3×3 convolutions and a linear layer for 8×8 digits: trains in milliseconds, has no buffers."""
+
+    def __init__(self, num_classes: int = 10, channels_in: int = 1, width: int = 16):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, width, 3, 1, 1)
+        self.conv2 = nn.Conv2d(width, 2 * width, 3, 1, 1)
+        self.linear = nn.Linear(2 * width * 4, num_classes)
+
+    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
+        """Return the logits."""
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.relu(self.conv2(x))
+        return self.linear(F.adaptive_max_pool2d(x, 2).flatten(1))
+
+
+def model_names() -> list[str]:
+    """Return the names that `build` knows."""
+    return list(USUAL_WIDTH)
+
+
+def build(settings: ModelSettings, num_classes: int, channels_in: int, *, rng: torch.Generator) -> nn.Module:
+    """Build a model and initialise it from `rng` (PyTorch's default distributions, but seeded)."""
+    if settings.name not in model_names():
+        raise unknown_name("model", settings.name, model_names())
+    width = settings.width or USUAL_WIDTH[settings.name]
+    shape = {"num_classes": num_classes, "channels_in": channels_in, "width": width}
+    builders: dict[str, Callable[[], nn.Module]] = {
+        "digits-cnn": lambda: DigitsCnn(**shape),
+        "resnet": lambda: ResNet(**shape, norm=settings.norm),
+        "vgg": lambda: Vgg(**shape, norm=settings.norm),
+    }
+    model = builders[settings.name]()
+    initialize(model, rng=rng)
+    return model
+
+
+def initialize(model: nn.Module, *, rng: torch.Generator) -> None:
+    """Draw every convolution and linear layer anew from `rng`: Kaiming-uniform weights, uniform biases."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            fan_in = module.weight[0].numel()
+            bound = fan_in**-0.5
+            gain = (6**0.5) if isinstance(module, nn.Conv2d) else 1.0  # ReLU follows every convolution
+            nn.init.uniform_(module.weight, -gain * bound, gain * bound, generator=rng)
+            if module.bias is not None:
+                nn.init.uniform_(module.bias, -bound, bound, generator=rng)

@@ -1,0 +1,222 @@
+"""One round of federated edge learning (Sec. II), as a pure function of the state before it.
+
+active devices ─► local training ─► corruption ─► error feedback ─► uplink ─► aggregate ─► server step
+▲              │
+└── memory ◄───┘ what the transmission left out
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aircomp import rng as rngs
+from aircomp.aggregation import Rule
+from aircomp.device.corrupt import corrupt, corrupted_devices
+from aircomp.device.feedback import add_memory, feedback_ratio, remember
+from aircomp.device.local import LocalResult
+from aircomp.errors import TrainingDiverged
+from aircomp.fl.executors import Executor
+from aircomp.fl.experiment import Experiment
+from aircomp.fl.participation import active_devices
+from aircomp.fl.state import FederationState
+from aircomp.fl.trainer import BASE_STATION, Task
+from aircomp.server.step import step
+from aircomp.uplinks.base import Encoded, Reception, Uplink, aggregate_reception
+
+Transform = Callable[[Float[Tensor, " params"]], Float[Tensor, " params"]]
+
+
+@dataclass(frozen=True)
+class Federation:
+    """What stays the same over all rounds."""
+
+    experiment: Experiment
+    uplink: Uplink
+    rule: str | Rule
+    executor: Executor
+    before: Transform | None = None
+    """Applied to each update before error feedback and quantisation (the paper's nomographic pre-processing)."""
+    after: Transform | None = None
+    """Applied to the aggregate before the server step (nomographic post-processing)."""
+
+
+Record = dict[str, Any]  # numbers, and a dictionary of seconds by stage
+"""One line of metrics.jsonl."""
+
+
+class Stopwatch:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the time of the block to the stage's seconds."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The devices that transmit in a round and what each wants to say."""
+
+    devices: tuple[int, ...]
+    updates: list[Float[Tensor, " params"]]
+    messages: Float[Tensor, "devices params"]
+    silent: dict[int, tuple[Tensor, Tensor]]
+    """Update and message of the active devices that stay silent."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What went over the uplink in a round, for those who look on (collection, tests)."""
+
+    base_update: Float[Tensor, " params"]
+    messages: Float[Tensor, "devices params"]
+    announced: Any  # the scheme's own
+    encoded: Encoded
+    reception: Reception
+
+
+def run_round(
+    state: FederationState, federation: Federation, watch: Stopwatch
+) -> tuple[FederationState, Record, Exchange | None]:
+    """Run the round that follows `state`; a round without a transmitting device changes nothing but the counter."""
+    experiment, index = federation.experiment, state.rounds_done
+    active = active_devices(
+        experiment.participation, experiment.devices.total, index, rng=rngs.generator(experiment.seed, "active", index)
+    )
+    record: Record = {"round": index + 1, "num_active": 0}
+    if not active:
+        return replace(state, rounds_done=index + 1), record, None
+    with watch.stage("train"):
+        base, *results = train_devices(state, federation, (BASE_STATION, *active))
+    record["train_loss"] = sum(r.loss for r in results) / len(results)
+    with watch.stage("uplink"):
+        sent = prepare_messages(state, federation, active, results)
+        record["num_active"] = len(sent.devices)
+        if not sent.devices:
+            memories = _keep_silent(state, sent, experiment)
+            return replace(state, rounds_done=index + 1, memories=memories), record, None
+        exchange = communicate(state, federation, base.update, sent)
+        update = aggregate_reception(exchange.reception, federation.rule, experiment.aggregate.keep)
+        update = (federation.after or _same)(update.to(state.weights.device))
+        memories, ratio = _remember(state, experiment, sent, exchange.encoded)
+    with watch.stage("server"):
+        state = replace(state, rounds_done=index + 1, memories=memories)
+        state = update_model(state, experiment, update)
+        state = update_buffers(state, experiment, active, base, results)
+    with watch.stage("measure"):
+        record |= {"num_active_hat": exchange.reception.num_active_hat, "feedback_ratio": ratio}
+        record |= federation.uplink.diagnose(exchange.encoded, exchange.announced, exchange.reception)
+    return state, record, exchange
+
+
+def _same(update: Float[Tensor, " params"]) -> Float[Tensor, " params"]:
+    return update
+
+
+def train_devices(state: FederationState, federation: Federation, devices: tuple[int, ...]) -> list[LocalResult]:
+    """Train the base station and the active devices, each from the global model."""
+    tasks = [Task(state.rounds_done, device, state.local_buffers.get(device)) for device in devices]
+    return federation.executor.map(tasks, state.weights, state.buffers)
+
+
+def prepare_messages(
+    state: FederationState, federation: Federation, active: tuple[int, ...], results: list[LocalResult]
+) -> Sent:
+    """Turn local updates into messages: pre-processing, corruption, error feedback."""
+    experiment, index = federation.experiment, state.rounds_done
+    before = federation.before or _same
+    updates = torch.stack([before(r.update) for r in results])
+    bad = corrupted_devices(len(active), experiment.corruption, rng=rngs.generator(experiment.seed, "corrupted", index))
+    updates = corrupt(updates, bad, experiment.corruption, rng=rngs.generator(experiment.seed, "corruption", index))
+    silent = bad.tolist() if experiment.corruption.kind == "silent" else [False] * len(active)
+    messages = [add_memory(u, state.memories.get(d), experiment.feedback) for d, u in zip(active, updates, strict=True)]
+    speaking = [i for i, quiet in enumerate(silent) if not quiet]
+    return Sent(
+        devices=tuple(active[i] for i in speaking),
+        updates=[updates[i] for i in speaking],
+        messages=torch.stack([messages[i] for i in speaking]) if speaking else updates[:0],
+        silent={active[i]: (updates[i], messages[i]) for i, quiet in enumerate(silent) if quiet},
+    )
+
+
+def communicate(
+    state: FederationState, federation: Federation, base_update: Float[Tensor, " params"], sent: Sent
+) -> Exchange:
+    """Send the messages over the uplink."""
+    seed, index, to, uplink = (
+        federation.experiment.seed,
+        state.rounds_done,
+        federation.experiment.device,
+        federation.uplink,
+    )
+    base = (federation.before or _same)(base_update).to(to)
+    announced = uplink.broadcast(base, rng=rngs.generator(seed, "codebook", index))
+    encoded = uplink.encode(sent.messages.to(to), announced)
+    received = uplink.transmit(encoded, announced, rng=rngs.generator(seed, "noise", index))
+    return Exchange(base, sent.messages, announced, encoded, uplink.decode(received, announced))
+
+
+def _remember(
+    state: FederationState, experiment: Experiment, sent: Sent, encoded: Encoded
+) -> tuple[dict[int, Tensor], float]:
+    memories = _keep_silent(state, sent, experiment)
+    reconstruction, delivered = encoded.reconstruction.cpu(), encoded.delivered.tolist()
+    ratios = []
+    for i, device in enumerate(sent.devices):
+        norm = float(sent.updates[i].norm())
+        memory = remember(sent.messages[i], reconstruction[i], delivered[i], experiment.feedback, update_norm=norm)
+        ratios.append(feedback_ratio(memory, sent.updates[i]))
+        if memory is not None:
+            memories[device] = memory
+    return memories, sum(ratios) / len(ratios)
+
+
+def _keep_silent(state: FederationState, sent: Sent, experiment: Experiment) -> dict[int, Tensor]:
+    memories = dict(state.memories)
+    for device, (update, message) in sent.silent.items():
+        memory = remember(message, message, False, experiment.feedback, update_norm=float(update.norm()))
+        if memory is not None:
+            memories[device] = memory
+    return memories
+
+
+def update_model(state: FederationState, experiment: Experiment, update: Float[Tensor, " params"]) -> FederationState:
+    """Take the server's step.
+
+    Raises:
+        TrainingDiverged: If the global model stops being finite.
+    """
+    weights, server = step(state.weights, update, state.server, experiment.server)
+    if not torch.isfinite(weights).all():
+        raise TrainingDiverged(
+            f"the global model is not finite after round {state.rounds_done}; "
+            "lower server.learning_rate or check the uplink"
+        )
+    return replace(state, weights=weights, server=server)
+
+
+def update_buffers(
+    state: FederationState,
+    experiment: Experiment,
+    active: tuple[int, ...],
+    base: LocalResult,
+    results: list[LocalResult],
+) -> FederationState:
+    """Average the buffers of the active devices exactly (a declared side channel), or keep each device's own."""
+    if base.buffers.numel() == 0:
+        return state
+    if experiment.buffers == "average":
+        return replace(state, buffers=torch.stack([r.buffers for r in results]).mean(dim=0))
+    own = dict(state.local_buffers) | {d: r.buffers for d, r in zip(active, results, strict=True)}
+    return replace(state, local_buffers=own | {BASE_STATION: base.buffers}, buffers=base.buffers)

@@ -1,0 +1,30 @@
+"""What a run comes to: the row of its result."""
+
+import statistics
+from typing import Any
+
+from aircomp.fl.round import Record
+from aircomp.results import Row
+
+
+def accuracy_summary(accuracies: list[Any]) -> Row:
+    """The definitions of the interface: last five, best, and the spread of the last ten."""
+    if not accuracies:
+        return {"test_accuracy": None, "best_test_accuracy": None, "stability": None}
+    return {
+        "test_accuracy": statistics.fmean(accuracies[-5:]),
+        "best_test_accuracy": max(accuracies),
+        "stability": statistics.pstdev(accuracies[-10:]),
+    }
+
+
+def means(metrics: list[Record]) -> Row:
+    """Means over the rounds that have them: decoding accuracy, update errors, the feedback ratio, and K's error."""
+    row: Row = {}
+    names = {name for r in metrics for name, v in r.items() if isinstance(v, float)}
+    for name in sorted(names - {"test_accuracy", "test_loss", "num_active_hat"}):
+        row[name] = statistics.fmean([r[name] for r in metrics if isinstance(r.get(name), float)])
+    errors = [abs(r["num_active_hat"] - r["num_active"]) for r in metrics if "num_active_hat" in r]
+    if errors:
+        row["num_active_mae"] = statistics.fmean(errors)
+    return row

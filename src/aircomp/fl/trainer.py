@@ -1,0 +1,87 @@
+"""The device side of a round as one value: give it (round, device), get the update.
+
+A `Trainer` holds what every process or node needs once (model, data, partition); a task is a pair of integers.
+"""
+
+import copy
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from aircomp import rng as rngs
+from aircomp.device.local import LocalResult, LocalSettings, train
+from aircomp.device.update import FlatModel
+from aircomp.errors import TrainingDiverged
+from aircomp.fl.augment import random_crop_flip
+from aircomp.fl.data import ImageData
+from aircomp.fl.partition import Partition
+
+BASE_STATION = -1
+"""The base station's place among the device numbers."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Train one device in one round."""
+
+    round_index: int
+    device: int
+    own_buffers: Float[Tensor, " buffers"] | None = None
+    """The device's own buffers, where they stay local; the global ones otherwise."""
+
+
+class Trainer:
+    """Trains any device of the federation; the same bits in every process."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        data: ImageData,
+        partition: Partition,
+        settings: LocalSettings,
+        *,
+        seed: int,
+        augment: bool = False,
+        device: str = "cpu",
+    ):
+        self.model = FlatModel(copy.deepcopy(module).to(device))
+        self.data, self.partition, self.settings = data, partition, settings
+        self.seed, self.augment, self.device = seed, augment, device
+
+    def run(self, task: Task, weights: Float[Tensor, " params"], buffers: Float[Tensor, " buffers"]) -> LocalResult:
+        """Train the task's device from the given global state; the result is on the CPU.
+
+        Raises:
+            TrainingDiverged: If the update is not finite, naming round, device and layer.
+        """
+        samples = self.partition.base_station if task.device == BASE_STATION else self.partition.devices[task.device]
+        result = train(
+            self.model,
+            weights.to(self.device),
+            (buffers if task.own_buffers is None else task.own_buffers).to(self.device),
+            self.data.train_images[samples],
+            self.data.train_labels[samples],
+            self.settings,
+            self._prepare,
+            rng=rngs.generator(self.seed, "local", task.round_index, task.device),
+        )
+        self._check_finite(task, result)
+        return replace(result, update=result.update.cpu(), buffers=result.buffers.cpu())
+
+    def _prepare(self, images: Tensor, rng: torch.Generator) -> Tensor:
+        if self.augment:
+            images = random_crop_flip(images, rng=rng)
+        return self.data.normalize(images).contiguous(memory_format=torch.channels_last)
+
+    def _check_finite(self, task: Task, result: LocalResult) -> None:
+        finite = torch.isfinite(result.update)
+        if finite.all():
+            return
+        layer = self.model.layer_at(int((~finite).nonzero()[0]))
+        who = "the base station" if task.device == BASE_STATION else f"device {task.device}"
+        raise TrainingDiverged(
+            f"the update of {who} in round {task.round_index} is not finite, first in layer {layer}; "
+            "lower local.learning_rate or set local.clip_norm"
+        )

@@ -1,0 +1,46 @@
+"""GAMP as it is written down: double precision, a loop over slots, a table of counts with an exponential each."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def gamp(
+    received: Float[Tensor, "slots uses"],
+    codebook: Float[Tensor, "codewords uses"],
+    noise_var: Float[Tensor, " slots"],
+    rate: Float[Tensor, " codewords"],
+    *,
+    iterations: int,
+    max_count: int = 60,
+) -> Float[Tensor, "slots codewords"]:
+    """Return the posterior means of `aircomp.decode.gamp.iterate`."""
+    y, C, sigma2, lam = received.double(), codebook.double(), noise_var.double(), rate.double()
+    means = []
+    for i in range(len(y)):
+        x_hat, nu = lam, lam
+        scaled_residual = torch.zeros_like(y[i])
+        for _ in range(iterations):
+            v = nu @ C**2
+            z = x_hat @ C - v * scaled_residual
+            scaled_residual = (y[i] - z) / (sigma2[i] + v)
+            V = 1 / (C**2 @ (1 / (sigma2[i] + v)))
+            R = x_hat + V * (C @ scaled_residual)
+            x_hat, nu, _ = table_posterior(R, V, lam, max_count=max_count)
+        means.append(x_hat)
+    return torch.stack(means) if means else y.new_zeros(0, len(C))
+
+
+def table_posterior(
+    R: Tensor, V: Tensor, rate: Tensor, *, max_count: int, log_odds: Tensor | None = None, temperature: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return mean, variance and probability of activity over the counts 0 to `max_count`, in double precision."""
+    m = torch.arange(max_count + 1, dtype=torch.float64)
+    log_weight = m * rate.double().log()[..., None] - torch.lgamma(m + 1)
+    if log_odds is not None:
+        log_weight = log_weight + log_odds.double()[..., None] * (m > 0)
+    log_weight = log_weight - (R.double()[..., None] - m) ** 2 / (2 * V.double()[..., None])
+    weight = torch.softmax(log_weight / temperature, -1)
+    mean = weight @ m
+    var = (weight * (m - mean[..., None]) ** 2).sum(-1)
+    return mean, var, weight[..., 1:].sum(-1)

@@ -1,0 +1,64 @@
+"""Accuracy and loss of federated runs as figures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from aircomp.fl.simulate import Simulation
+from aircomp.report.partition import draw_partition
+
+
+def draw_run(result: Simulation, out: Path) -> list[Path]:
+    """Draw one run's curves and who holds what; return the files."""
+    label = f"{result.row['uplink']}"
+    curves = draw_curves({label: result.metrics}, out / "curves.png", title=result.row["dataset"])
+    labels = result.data.train_labels
+    classes = [str(c) for c in range(result.data.num_classes)]
+    return [curves, draw_partition(result.partition, labels, classes, out / "partition.png")]
+
+
+def draw_curves(runs: dict[str, Sequence[dict[str, Any]]], path: Path, *, title: str = "") -> Path:
+    """Draw test accuracy and losses against rounds, one line a run."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    accuracy, loss = figure.subplots(1, 2)
+    for label, records in runs.items():
+        tested = [r for r in records if r.get("test_accuracy") is not None]
+        rounds = [r["round"] for r in tested]
+        (line,) = accuracy.plot(rounds, [r["test_accuracy"] for r in tested], label=label)
+        loss.plot(rounds, [r["test_loss"] for r in tested], color=line.get_color(), label=f"{label}, test")
+        trained = [r for r in records if r.get("train_loss") is not None]
+        loss.plot(
+            [r["round"] for r in trained],
+            [r["train_loss"] for r in trained],
+            color=line.get_color(),
+            linestyle=":",
+            label=f"{label}, devices",
+        )
+    accuracy.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1), title=title)
+    loss.set(xlabel="round", ylabel="cross-entropy (nats)", yscale="log")
+    for axes in (accuracy, loss):
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False, fontsize="small")
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def draw_snr(rows: Sequence[dict[str, Any]], path: Path) -> Path:
+    """Draw test accuracy against SNR, one line an uplink; uplinks without noise are horizontal."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    noisy = [row for row in rows if row["snr_db"] is not None]
+    for uplink in dict.fromkeys(row["uplink"] for row in noisy):
+        points = sorted((row["snr_db"], row["test_accuracy"]) for row in noisy if row["uplink"] == uplink)
+        axes.plot(*zip(*points, strict=True), marker="o", label=uplink)
+    for row, style in zip((r for r in rows if r["snr_db"] is None), ("--", ":"), strict=False):
+        axes.axhline(row["test_accuracy"], color="0.35", linestyle=style, label=row["uplink"])
+    axes.set(xlabel="SNR (dB)", ylabel="test accuracy", ylim=(0, 1))
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=150)
+    return path

@@ -1,0 +1,108 @@
+"""What the server does with the aggregate: the next global model and the optimiser's state (Sec. II-B, Sec. IV)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from aircomp.errors import ConfigError
+from aircomp.settings import Settings
+
+
+class ServerSettings(Settings):
+    """The server's optimiser."""
+
+    kind: Literal["fedavg", "fedavgm", "fedadam", "fedyogi"] = "fedavg"
+    """fedavg: the paper's; fedavgm: with momentum; fedadam, fedyogi: with a step size for each parameter."""
+    learning_rate: float = Field(default=1.0, gt=0)
+    """The global learning rate (paper: η); in fedadam and fedyogi about the step of each parameter: try 0.01 there."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """fedavgm: what is kept of the earlier steps."""
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    """fedadam, fedyogi: decay of the first moment."""
+    beta2: float = Field(default=0.99, ge=0, lt=1)
+    """fedadam, fedyogi: decay of the second moment."""
+    adaptivity: float = Field(default=1e-3, gt=0)
+    """fedadam, fedyogi: τ, added to the root of the second moment; smaller adapts more."""
+    include_base_station: bool = False
+    """Whether the base station's own update takes part in the aggregate; who aggregates acts on it, not `step`."""
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """What an optimiser carries from round to round."""
+
+    first: Float[Tensor, " params"] | None
+    """Momentum (fedavgm) or first moment (fedadam, fedyogi)."""
+    second: Float[Tensor, " params"] | None
+    """Second moment (fedadam, fedyogi)."""
+    step: int
+    """Steps taken so far."""
+
+
+def initial_state(
+    settings: ServerSettings,
+    num_params: int,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> ServerState:
+    """Return the state before the first step: momentum 0, second moment τ²; `device` and `dtype` are the weights'."""
+    if settings.kind == "fedavg":
+        return ServerState(None, None, 0)
+    first = torch.zeros(num_params, device=device, dtype=dtype)
+    if settings.kind == "fedavgm":
+        return ServerState(first, None, 0)
+    return ServerState(first, torch.full_like(first, settings.adaptivity**2), 0)
+
+
+def step(
+    weights: Float[Tensor, " params"], update: Float[Tensor, " params"], state: ServerState, settings: ServerSettings
+) -> tuple[Float[Tensor, " params"], ServerState]:
+    r"""Return the next global model and the next state; nothing is changed in place.
+
+    With the aggregate $g$ (the direction of descent, hence the plus) and the global learning rate $\eta$:
+
+    * fedavg: $w \leftarrow w + \eta g$ (Sec. II-B)
+    * fedavgm: $m \leftarrow \mu m + g$, $w \leftarrow w + \eta m$ (Hsu et al. 2019)
+    * fedadam, fedyogi: $m \leftarrow \beta_1 m + (1 - \beta_1) g$, $w \leftarrow w + \eta m / (\sqrt v + \tau)$, where
+      fedadam has $v \leftarrow \beta_2 v + (1 - \beta_2) g^2$ and
+      fedyogi has $v \leftarrow v - (1 - \beta_2) g^2 \operatorname{sign}(v - g^2)$
+
+    The last two follow Reddi et al. 2021, Algorithm 2: no bias correction, $v = \tau^2$ at the start, and $g^2$ is the
+    square of the aggregate, not of $m$ (an early version of that paper could be read so; its authors corrected it).
+    Flower differs: its second moment starts at zero, and its FedAdam has a bias-corrected learning rate.
+    """
+    eta = settings.learning_rate
+    match settings.kind:
+        case "fedavg":
+            return weights + eta * update, ServerState(None, None, state.step + 1)
+        case "fedavgm":
+            first = settings.momentum * _moment(state.first, settings) + update
+            return weights + eta * first, ServerState(first, None, state.step + 1)
+        case "fedadam" | "fedyogi":
+            first = settings.beta1 * _moment(state.first, settings) + (1 - settings.beta1) * update
+            second = _second_moment(_moment(state.second, settings), update.square(), settings)
+            weights = weights + eta * first / (second.sqrt() + settings.adaptivity)
+            return weights, ServerState(first, second, state.step + 1)
+
+
+def _second_moment(
+    v: Float[Tensor, " params"], squares: Float[Tensor, " params"], settings: ServerSettings
+) -> Float[Tensor, " params"]:
+    if settings.kind == "fedadam":
+        return settings.beta2 * v + (1 - settings.beta2) * squares
+    # Stays non-negative: only where v exceeds the squares is a part of the squares taken away.
+    return v - (1 - settings.beta2) * squares * torch.sign(v - squares)
+
+
+def _moment(moment: Tensor | None, settings: ServerSettings) -> Tensor:
+    if moment is None:
+        raise ConfigError(
+            f"the server state was not made for kind = {settings.kind!r}; "
+            "start from initial_state with the same settings"
+        )
+    return moment

@@ -1,0 +1,66 @@
+"""Every scheme by name: `ideal`, `perfect`, and one for each decoder on the digital link."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from aircomp import rng as rngs
+from aircomp.channel.awgn import Awgn, Channel
+from aircomp.channel.snr import ChannelSettings
+from aircomp.decode import decoder_names, designed_codebook, make_decoder
+from aircomp.decode.base import Decoder
+from aircomp.encode.codebook import EncodeSettings, make_codebook
+from aircomp.errors import unknown_name
+from aircomp.link import DigitalUplink
+from aircomp.quantize.codebook import QuantizeSettings
+from aircomp.uplinks.base import Uplink
+from aircomp.uplinks.ideal import IdealUplink
+from aircomp.uplinks.perfect import PerfectUplink
+
+
+def uplink_names() -> list[str]:
+    """Return the names that `make_uplink` knows."""
+    return ["ideal", "perfect", *(name for name in decoder_names() if name != "genie")]
+
+
+def make_uplink(
+    name: str,
+    *,
+    quantize: QuantizeSettings,
+    encode: EncodeSettings,
+    channel: ChannelSettings | Channel,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    slot_layers: Int[Tensor, " slots"] | None = None,
+    include_base_station: bool = False,
+    decoder: Decoder | None = None,
+) -> Uplink:
+    """Build a scheme by name.
+
+    Args:
+        name: One of `uplink_names()`.
+        quantize: Settings of the quantiser (digital schemes).
+        encode: Settings of the random-access codebook (digital schemes).
+        channel: Settings of the noise, or a channel of your own.
+        seed: What the random-access codebook is drawn from.
+        device: Where to compute.
+        slot_layers: The parameter tensor of each slot, for decoders that use it.
+        include_base_station: Whether the base station's own update joins the aggregate.
+        decoder: A decoder of your own, in place of the named one.
+    """
+    if name not in uplink_names():
+        raise unknown_name("uplink", name, uplink_names())
+    if name == "ideal":
+        return IdealUplink(include_base_station=include_base_station)
+    kind = designed_codebook(name) if encode.codebook == "auto" else encode.codebook
+    codebook = make_codebook(
+        kind, quantize.num_codewords, encode.codeword_length, rng=rngs.generator(seed, "random-access codebook")
+    ).to(device)
+    noise = channel.snr_reference if isinstance(channel, ChannelSettings) else "round"
+    if decoder is None:
+        decoder = make_decoder("genie" if name == "perfect" else name, codebook, snr_reference=noise)
+    air = Awgn(channel.snr_db, channel.snr_reference) if isinstance(channel, ChannelSettings) else channel
+    link = DigitalUplink(
+        name, codebook, decoder, air, quantize, slot_layers=slot_layers, include_base_station=include_base_station
+    )
+    return PerfectUplink(link) if name == "perfect" else link

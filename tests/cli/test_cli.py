@@ -1,0 +1,114 @@
+import subprocess
+import sys
+
+import pytest
+
+import aircomp
+from aircomp.artefact import read_json
+from aircomp.cli import COMMANDS, main
+
+QUICK = ["--rounds", "2", "--devices.total", "6", "--participation.low", "2", "--participation.high", "4"]
+QUICK += ["--model.width", "4", "--workers", "1"]
+
+
+def call(*args):
+    """Run a command in this process and return its exit code."""
+    try:
+        main([str(a) for a in args])
+    except SystemExit as stop:
+        return stop.code or 0
+    return 0
+
+
+def test_version_and_help(capsys):
+    assert call("--version") == 0
+    assert aircomp.__version__ in capsys.readouterr().out
+    assert call("--help") == 0
+    help_text = capsys.readouterr().out
+    assert all(command in help_text for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["simulate", "digits"], ["collect", "digits"], ["cost"], ["demo"], ["data", "fetch"], ["bench", "decode"]],
+)
+def test_every_command_helps_with_an_example(command, capsys):
+    assert call(*command, "--help") == 0
+    assert f"aircomp {command[0]}" in capsys.readouterr().out
+
+
+def test_simulate_writes_a_run_directory_and_a_summary(tmp_path, capsys):
+    out = tmp_path / "run"
+    assert call("simulate", "digits", "--uplink", "gamp", "--snr-db", "20", *QUICK, "--out", out) == 0
+    expected = {"config.toml", "metrics.jsonl", "result.json", "curves.png", "partition.png", "checkpoint"}
+    assert expected <= {p.name for p in out.iterdir()}
+    assert "test accuracy" in capsys.readouterr().out
+    assert read_json(out / "result.json")["config"]["channel"]["snr_db"] == 20
+
+
+def test_a_finished_run_is_resumed_from_its_own_directory(tmp_path, capsys):
+    out = tmp_path / "run"
+    call("simulate", "digits", *QUICK, "--out", out)
+    assert call("simulate", "--resume", "--out", out, "--rounds", "3") == 0
+    assert len((out / "metrics.jsonl").read_text().splitlines()) == 3
+    assert call("simulate", "digits", *QUICK, "--out", out) == 2
+    assert "--overwrite" in capsys.readouterr().err
+
+
+def test_default_directories_are_new_each_time(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert call("simulate", "digits", *QUICK) == 0
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["digits-ideal", "digits-ideal-2"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["simulte"], "did you mean 'simulate'"),
+        (["simulate", "digts"], "did you mean 'digits'"),
+        (["simulate"], "no preset was given"),
+        (["simulate", "digits", "--devices.totl", "3"], "--devices.total"),
+        (["simulate", "digits", "--devices.total", "0"], "total = 0"),
+        (["simulate", "digits", "--uplink", "gmap"], "did you mean 'gamp'"),
+        (["simulate", "digits", "--data.name", "cifar100"], "no dataset 'cifar100'"),
+        (["simulate", "nowhere.toml"], "does not exist"),
+        (["simulate", "--resume", "--out", "nowhere"], "no run to resume"),
+        (["data", "fetch", "digit"], "no dataset 'digit'"),
+        (["data", "lst"], "did you mean 'list'"),
+        (["cost"], "--model"),
+        (["cost", "--parameters", "-1"], "positive"),
+        (["bench", "decod"], "did you mean 'decode'"),
+    ],
+)
+def test_mistakes_exit_with_2_and_a_sentence(args, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call(*args) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_dataset_says_where_it_looked(tmp_path, capsys):
+    assert call("simulate", "cifar10", "--data-dir", tmp_path, "--out", tmp_path / "run") == 2
+    assert "aircomp data fetch cifar10" in capsys.readouterr().err
+
+
+def test_cost_tells_the_papers_numbers(tmp_path, capsys):
+    assert call("cost", "--model", "resnet", "--out", tmp_path) == 0
+    rows = {row["uplink"]: row for row in read_json(tmp_path / "result.json")["rows"]}
+    row = rows["amp-da"]
+    assert (row["num_slots"], row["channel_uses"]) == (13_487, 863_168)
+    assert row["air_seconds"] == pytest.approx(0.431584)
+    assert rows["ideal"]["side_information"] == "every update, exactly"
+
+
+def test_data_list_finds_digits(capsys):
+    assert call("data", "list") == 0
+    assert "digits" in capsys.readouterr().out
+
+
+def test_help_does_not_wait_for_torch():
+    code = "import sys, aircomp.cli; aircomp.cli._usage(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,131 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aircomp.decode.prior import log_odds_spike, log_odds_truncated, poisson_posterior, reach_for, spike_posterior
+from aircomp.plain.gamp import table_posterior
+
+WIDE = 150  # counts either side of the mode: all that matter for any variance, rate and observation below
+
+
+def draw(rng, dtype=torch.float32, shape=(200, 100)):
+    """Observations from −20 to 60, variances from 1e-8 to 1e4, rates from 1e-6 to 40."""
+    uniform = torch.rand(3, *shape, generator=rng, dtype=torch.float64)
+    return (
+        (-20 + 80 * uniform[0]).to(dtype),
+        (10 ** (-8 + 12 * uniform[1])).to(dtype),
+        (10 ** (-6 + 7.6 * uniform[2])).to(dtype),
+    )
+
+
+def assert_near(actual, expected, tolerance):
+    error = (actual.double() - expected).abs() / (1 + expected.abs())
+    assert torch.isfinite(actual).all()
+    assert error.max() < tolerance
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-9)])
+def test_poisson_posterior_equals_the_table(rng, dtype, tolerance):
+    R, V, rate = draw(rng, dtype)
+    mean, var = poisson_posterior(R, V, rate, reach=WIDE)
+    expected_mean, expected_var, _ = table_posterior(R, V, rate, max_count=300)
+    assert_near(mean, expected_mean, tolerance)
+    # the variance is a difference of squares of up to 20 counts where V > 100 and the anchor is not the mode
+    assert_near(var, expected_var, 3 * tolerance)
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.5, 1.0, 2.0])
+def test_spike_posterior_equals_the_table(rng, temperature):
+    R, V, rate = draw(rng)
+    log_odds = -3 + 6 * torch.rand(rate.shape, generator=rng)
+    posterior = spike_posterior(R, V, rate, reach=WIDE, log_odds=log_odds, temperature=torch.tensor(temperature))
+    expected = table_posterior(R, V, rate, max_count=300, log_odds=log_odds, temperature=temperature)
+    for actual, reference in zip(posterior, expected, strict=True):
+        assert_near(actual, reference, 3e-5)
+
+
+def test_spike_posterior_without_odds_is_the_poisson_posterior(rng):
+    R, V, rate = draw(rng)
+    mean, var = poisson_posterior(R, V, rate, reach=20)
+    posterior = spike_posterior(R, V, rate, reach=20)
+    typical = V < 10  # beyond, a reach of 20 leaves out different tails
+    torch.testing.assert_close(posterior.mean[typical], mean[typical], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(posterior.var[typical], var[typical], rtol=1e-3, atol=1e-4)
+
+
+@given(variance=st.floats(1e-6, 5.0), rate=st.floats(1e-4, 8.0), observation=st.floats(-5.0, 15.0))
+@settings(deadline=None, max_examples=50)
+def test_the_reach_leaves_out_nothing_that_matters(variance, rate, observation):
+    R, V, rates = (torch.full((1, 1), value) for value in (observation, variance, rate))
+    near = poisson_posterior(R, V, rates, reach=reach_for(variance, max_count=100))
+    wide = poisson_posterior(R, V, rates, reach=WIDE)
+    # what is left out weighs at most exp(−16) of the mode, times the distance (its square for the variance)
+    torch.testing.assert_close(near, wide, rtol=1e-5, atol=1e-4)
+
+
+def test_the_reach_is_small_for_small_variances_and_never_more_than_the_largest_count():
+    assert [reach_for(v, max_count=9) for v in (1e-6, 0.05, 0.18, 0.4, 1e6)] == [1, 1, 2, 4, 9]
+
+
+def test_the_mean_moves_with_the_observation_as_tweedie_says(rng):
+    """For any prior, d mean / dR = var / V: holds only if mean and variance belong to the same posterior."""
+    R = (-1 + 8 * torch.rand(20, 30, generator=rng, dtype=torch.float64)).requires_grad_()
+    V = 0.05 + torch.rand(20, 30, generator=rng, dtype=torch.float64)
+    rate = 0.01 + 2 * torch.rand(1, 30, generator=rng, dtype=torch.float64)
+    mean, var = poisson_posterior(R, V, rate, reach=30)
+    (slope,) = torch.autograd.grad(mean.sum(), R)
+    torch.testing.assert_close(slope, var / V, rtol=1e-9, atol=1e-12)
+
+
+def test_gradients_are_right(rng):
+    R = (-1 + 6 * torch.rand(2, 5, generator=rng, dtype=torch.float64)).requires_grad_()
+    V = (0.1 + torch.rand(2, 5, generator=rng, dtype=torch.float64)).requires_grad_()
+    rate = (0.05 + 2 * torch.rand(1, 5, generator=rng, dtype=torch.float64)).requires_grad_()
+    log_odds = torch.randn(1, 5, generator=rng, dtype=torch.float64).requires_grad_()
+    temperature = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda *a: poisson_posterior(*a, reach=40), (R, V, rate))
+    assert torch.autograd.gradcheck(
+        lambda R, V, rate, odds, tau: tuple(spike_posterior(R, V, rate, reach=40, log_odds=odds, temperature=tau)),
+        (R, V, rate, log_odds, temperature),
+    )
+
+
+def test_a_rate_of_zero_gives_no_count():
+    mean, var = poisson_posterior(torch.tensor([[3.0]]), torch.tensor([[0.1]]), torch.tensor([[0.0]]), reach=4)
+    assert mean.item() < 1e-15
+    assert 0 <= var.item() < 1e-15
+
+
+def test_without_noise_the_count_is_what_was_observed():
+    R = torch.arange(41.0)[None]
+    mean, var = poisson_posterior(R, torch.full_like(R, 1e-8), torch.full_like(R, 0.3), reach=2)
+    torch.testing.assert_close(mean, R, rtol=0, atol=1e-6)
+    assert (var < 1e-6).all()
+
+
+def uninformed(rate, log_odds):
+    """The posterior of an observation that says nothing is the prior."""
+    return spike_posterior(torch.zeros_like(rate), torch.full_like(rate, 1e9), rate, reach=40, log_odds=log_odds)
+
+
+def test_the_papers_prior_counts_the_zero_twice():
+    rate, alpha = torch.tensor([[0.2, 1.0, 3.0]]), torch.tensor([[0.3, 0.5, 0.9]])
+    prior = uninformed(rate, log_odds_spike(rate, alpha))
+    torch.testing.assert_close(prior.mean, alpha * rate, rtol=1e-5, atol=0)
+    torch.testing.assert_close(prior.activity, alpha * (1 - torch.exp(-rate)), rtol=1e-5, atol=0)
+    torch.testing.assert_close(log_odds_spike(rate, torch.ones_like(rate)), torch.zeros_like(rate), rtol=0, atol=1e-6)
+
+
+def test_the_truncated_slab_is_active_with_the_probability_given():
+    rate, alpha = torch.tensor([[0.2, 1.0, 3.0]]), torch.tensor([[0.3, 0.5, 0.9]])
+    prior = uninformed(rate, log_odds_truncated(rate, alpha))
+    torch.testing.assert_close(prior.activity, alpha, rtol=1e-5, atol=0)
+    torch.testing.assert_close(prior.mean, alpha * rate / (1 - torch.exp(-rate)), rtol=1e-5, atol=0)
+
+
+def test_a_low_temperature_finds_the_mode():
+    R, V, rate = torch.tensor([[1.8, 0.1]]), torch.full((1, 2), 0.2), torch.full((1, 2), 0.5)
+    cold = spike_posterior(R, V, rate, reach=5, temperature=torch.tensor(0.01))
+    # first entry by hand: log(0.5²/2!) − 0.2²/0.4 = −2.18 for two, log(0.5) − 0.8²/0.4 = −2.29 for one, −8.1 for none
+    torch.testing.assert_close(cold.mean, torch.tensor([[2.0, 0.0]]), rtol=0, atol=1e-4)

@@ -1,0 +1,124 @@
+import pytest
+import torch
+
+from aircomp.fl.simulate import simulate
+
+
+def run(experiment, digits, **kwargs):
+    return simulate(experiment, dataset=digits, **kwargs)
+
+
+class Spy:
+    """Wraps an uplink and keeps what passes through it."""
+
+    def __init__(self, uplink):
+        self.uplink, self.name = uplink, uplink.name
+        self.messages, self.receptions, self.base = [], [], []
+
+    def broadcast(self, base_update, *, rng):
+        self.base.append(base_update.clone())
+        return self.uplink.broadcast(base_update, rng=rng)
+
+    def encode(self, messages, announced):
+        self.messages.append(messages.clone())
+        return self.uplink.encode(messages, announced)
+
+    def transmit(self, encoded, announced, *, rng):
+        return self.uplink.transmit(encoded, announced, rng=rng)
+
+    def decode(self, received, announced):
+        self.receptions.append(self.uplink.decode(received, announced))
+        return self.receptions[-1]
+
+    def cost(self, num_params, num_active):
+        return self.uplink.cost(num_params, num_active)
+
+    def diagnose(self, encoded, announced, reception):
+        return self.uplink.diagnose(encoded, announced, reception)
+
+
+def ideal(**options):
+    from aircomp.uplinks.ideal import IdealUplink
+
+    return Spy(IdealUplink(**options))
+
+
+def step_taken(result, start):
+    return result.state.weights - start.state.weights
+
+
+def test_the_ideal_uplink_moves_the_model_by_the_mean_update(quick, digits):
+    spy = ideal()
+    start = run(quick.changed(rounds=0), digits)
+    result = run(quick.changed(rounds=1), digits, uplink=spy)
+    # weights + mean - weights: rounding of float32 weights of order one
+    torch.testing.assert_close(step_taken(result, start), spy.messages[0].mean(dim=0), rtol=0, atol=1e-6)
+
+
+def test_the_base_station_counts_as_one_more_message(quick, digits):
+    spy = ideal(include_base_station=True)
+    start = run(quick.changed(rounds=0), digits)
+    result = run(quick.changed(rounds=1), digits, uplink=spy)
+    expected = torch.cat([spy.messages[0], spy.base[0][None]]).mean(dim=0)
+    torch.testing.assert_close(step_taken(result, start), expected, rtol=0, atol=1e-6)
+
+
+def test_a_round_without_devices_changes_nothing(quick, digits):
+    none = {"participation.kind": "fixed", "participation.number": 0, "rounds": 2}
+    result = run(quick.changed(**none), digits)
+    start = run(quick.changed(rounds=0), digits)
+    assert torch.equal(result.state.weights, start.state.weights)
+    assert [r["num_active"] for r in result.metrics] == [0, 0]
+
+
+def test_silent_devices_keep_their_message(quick, digits):
+    spy = ideal()
+    settings = {"corruption.kind": "silent", "corruption.fraction": 0.5, "rounds": 1}
+    settings |= {"participation.kind": "fixed", "participation.number": 4}
+    result = run(quick.changed(**settings), digits, uplink=spy)
+    assert len(spy.messages[0]) == 2
+    assert result.metrics[0]["num_active"] == 2
+    kept = [memory for memory in result.state.memories.values() if memory.norm() > 0]
+    assert len(kept) == 2
+
+
+def test_all_devices_silent_changes_only_memories(quick, digits):
+    result = run(quick.changed(**{"corruption.kind": "silent", "corruption.fraction": 1.0, "rounds": 1}), digits)
+    start = run(quick.changed(rounds=0), digits)
+    assert torch.equal(result.state.weights, start.state.weights)
+    assert len(result.state.memories) >= 2
+
+
+def test_error_memory_exists_only_for_devices_that_took_part(quick, digits):
+    result = run(quick.changed(**{"participation.kind": "fixed", "participation.number": 2, "rounds": 1}), digits)
+    assert len(result.state.memories) == 2
+    off = run(quick.changed(**{"feedback.kind": "off", "rounds": 1}), digits)
+    assert off.state.memories == {}
+
+
+def test_corrupted_noise_keeps_the_norm_of_what_it_replaces(quick, digits):
+    honest, noisy = ideal(), ideal()
+    run(quick.changed(rounds=1), digits, uplink=honest)
+    settings = {"corruption.kind": "noise", "corruption.fraction": 1.0, "rounds": 1}
+    run(quick.changed(**settings), digits, uplink=noisy)
+    # the norm of normalised noise times a norm: float32 rounding
+    torch.testing.assert_close(noisy.messages[0].norm(dim=1), honest.messages[0].norm(dim=1), rtol=1e-5, atol=0)
+    assert not torch.allclose(noisy.messages[0], honest.messages[0])
+
+
+def test_functions_before_and_after_the_uplink_compose(quick, digits):
+    plain = run(quick, digits)
+    scaled = run(quick, digits, before=lambda u: 4 * u, after=lambda u: u / 4)
+    assert torch.equal(plain.state.weights, scaled.state.weights)  # powers of two scale exactly
+
+
+@pytest.mark.parametrize("policy", ["average", "local"])
+def test_batch_norm_buffers_follow_the_declared_policy(quick, digits, policy):
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten(), torch.nn.Linear(144, 10)
+    )
+    result = run(quick.changed(buffers=policy, rounds=2), digits, model=module)
+    declared = "BatchNorm buffers, averaged exactly" in result.row["side_information"]
+    assert declared == (policy == "average")
+    assert result.row["buffers"] == policy
+    assert bool(result.state.local_buffers) == (policy == "local")

@@ -1,0 +1,193 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from aircomp.artefact import read_json, read_tensors, tensor_hash, write_tensors
+from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
+from aircomp.fl.simulate import simulate
+
+
+def without_seconds(metrics):
+    return [{k: v for k, v in record.items() if k != "seconds"} for record in metrics]
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(quick, digits):
+    first, again = simulate(quick, dataset=digits), simulate(quick, dataset=digits)
+    other = simulate(quick.changed(seed=1), dataset=digits)
+    assert without_seconds(first.metrics) == without_seconds(again.metrics)
+    assert torch.equal(first.state.weights, again.state.weights)
+    assert not torch.equal(first.state.weights, other.state.weights)
+
+
+def test_the_number_of_workers_does_not_change_a_bit(quick, digits):
+    one = simulate(quick.changed(uplink="perfect"), dataset=digits)
+    two = simulate(quick.changed(uplink="perfect", engine="processes", workers=2), dataset=digits)
+    assert without_seconds(one.metrics) == without_seconds(two.metrics)
+    assert torch.equal(one.state.weights, two.state.weights)
+
+
+@pytest.mark.parametrize("options", [{}, {"server.kind": "fedadam", "server.learning_rate": 0.01}])
+def test_a_resumed_run_ends_in_the_same_bits(quick, digits, tmp_path, options):
+    experiment = quick.changed(uplink="perfect", rounds=4, **options)
+    whole = simulate(experiment, dataset=digits, out=tmp_path / "whole")
+    simulate(experiment.changed(rounds=2), dataset=digits, out=tmp_path / "parts")
+    parts = simulate(experiment, dataset=digits, out=tmp_path / "parts", resume=True)
+    assert without_seconds(whole.metrics) == without_seconds(parts.metrics)
+    assert torch.equal(whole.state.weights, parts.state.weights)
+    assert whole.state.memories.keys() == parts.state.memories.keys()
+    assert all(torch.equal(whole.state.memories[d], parts.state.memories[d]) for d in whole.state.memories)
+
+
+COMMAND = [sys.executable, "-m", "aircomp", "simulate", "digits", "--uplink", "perfect", "--rounds", "12"]
+COMMAND += ["--devices.total", "6", "--participation.low", "2", "--participation.high", "4", "--model.width", "4"]
+COMMAND += ["--checkpoint-seconds", "0", "--workers", "2", "--out"]
+
+
+def test_a_run_killed_at_any_instant_resumes_to_the_same_bits(tmp_path):
+    subprocess.run([*COMMAND, tmp_path / "whole"], check=True, capture_output=True)
+    killed = 0
+    for attempt in range(3):
+        process = subprocess.Popen([*COMMAND, tmp_path / "killed", "--resume"], stdout=subprocess.DEVNULL)
+        wait_for_round(tmp_path / "killed" / "metrics.jsonl", 3 * attempt + 2, process)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            killed += 1
+        process.wait()
+    subprocess.run([*COMMAND, tmp_path / "killed", "--resume"], check=True, capture_output=True)
+    assert killed >= 2
+    records = [read_lines(tmp_path / name / "metrics.jsonl") for name in ("whole", "killed")]
+    assert without_seconds(records[0]) == without_seconds(records[1])
+    assert saved_weights(tmp_path / "whole") == saved_weights(tmp_path / "killed")
+
+
+def saved_weights(run):
+    tensors, metadata = read_tensors(run / "checkpoint" / "state.safetensors")
+    memories = [read_tensors(path)[0]["memory"] for path in sorted((run / "checkpoint").glob("memory_*"))]
+    return metadata["rounds_done"], tensor_hash(tensors["weights"]), [tensor_hash(memory) for memory in memories]
+
+
+def wait_for_round(path, rounds, process):
+    end = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < end:
+        if path.exists() and len(path.read_text().splitlines()) >= rounds:
+            return
+        time.sleep(0.01)
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_ctrl_c_saves_what_was_done_and_exits_130(tmp_path):
+    command = [*COMMAND, tmp_path / "run", "--rounds", "500"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_round(tmp_path / "run" / "metrics.jsonl", 2, process)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors == "aircomp: stopped; what was done is saved, --resume continues it\n"
+    assert (tmp_path / "run" / "checkpoint" / "state.safetensors").exists()
+
+
+def test_a_run_directory_is_never_overwritten_unasked(quick, digits, tmp_path):
+    simulate(quick.changed(rounds=1), dataset=digits, out=tmp_path)
+    before = (tmp_path / "metrics.jsonl").read_text()
+    with pytest.raises(ArtefactError, match="finished run; continue it with --resume"):
+        simulate(quick.changed(rounds=1), dataset=digits, out=tmp_path)
+    with pytest.raises(ArtefactError, match="other settings"):
+        simulate(quick.changed(rounds=1, seed=5), dataset=digits, out=tmp_path, resume=True)
+    assert (tmp_path / "metrics.jsonl").read_text() == before
+    simulate(quick.changed(rounds=1, seed=5), dataset=digits, out=tmp_path, overwrite=True)
+    assert (tmp_path / "metrics.jsonl").read_text() != before
+
+
+def test_a_damaged_checkpoint_is_one_sentence(quick, digits, tmp_path):
+    simulate(quick.changed(rounds=1), dataset=digits, out=tmp_path)
+    state = tmp_path / "checkpoint" / "state.safetensors"
+    state.write_bytes(state.read_bytes()[:-20])
+    with pytest.raises(ArtefactError, match="damaged"):
+        simulate(quick, dataset=digits, out=tmp_path, resume=True)
+
+
+def test_a_checkpoint_of_other_settings_is_refused(quick, digits, tmp_path):
+    simulate(quick.changed(rounds=1), dataset=digits, out=tmp_path)
+    write_tensors(tmp_path / "checkpoint" / "state.safetensors", {"weights": torch.zeros(3)}, {"identity": "x"})
+    with pytest.raises(ArtefactError, match="other settings"):
+        simulate(quick, dataset=digits, out=tmp_path, resume=True)
+
+
+def test_divergence_stops_with_the_run_directory_intact(quick, digits, tmp_path):
+    wild = quick.changed(**{"local.learning_rate": 1e30, "rounds": 2})
+    with pytest.raises(TrainingDiverged, match="round"):
+        simulate(wild, dataset=digits, out=tmp_path)
+    assert (tmp_path / "config.toml").exists()
+    assert (tmp_path / "checkpoint" / "state.safetensors").exists()
+
+
+def test_results_have_the_fields_people_script_against(quick, digits, tmp_path):
+    simulate(quick, dataset=digits, out=tmp_path, uplink="perfect")
+    result = read_json(tmp_path / "result.json")
+    assert result.keys() == {"command", "version", "config", "seed", "environment", "rows"}
+    row = result["rows"][0]
+    expected = {"uplink", "snr_db", "snr_reference", "test_accuracy", "best_test_accuracy", "stability", "accuracy"}
+    expected |= {"num_active_mae", "pupe", "channel_uses_per_parameter", "energy_per_device", "seconds"}
+    assert expected <= row.keys()
+    record = read_lines(tmp_path / "metrics.jsonl")[0]
+    names = {"round", "test_accuracy", "num_active", "num_active_hat", "accuracy", "update_nmse", "feedback_ratio"}
+    assert names | {"seconds"} <= record.keys()
+    assert any(name.startswith("events.out") for name in os.listdir(tmp_path))
+
+
+def test_a_users_own_torch_dataset_model_and_rule_work(quick):
+    rng = torch.Generator().manual_seed(0)
+
+    class Blobs(torch.utils.data.Dataset):
+        def __init__(self, size):
+            self.labels = torch.randint(0, 3, (size,), generator=rng)
+            self.images = torch.randn(size, 1, 5, 5, generator=rng) + self.labels[:, None, None, None]
+
+        def __len__(self):
+            return len(self.labels)
+
+        def __getitem__(self, index):
+            return self.images[index], int(self.labels[index])
+
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(25, 3))
+
+    def halved_mean(counts, codewords):
+        return 0.5 * (counts.float() @ codewords) / counts.sum(dim=1, keepdim=True)
+
+    result = simulate(
+        quick.changed(rounds=12),
+        model=model,
+        dataset=(Blobs(400), Blobs(100)),
+        aggregator=halved_mean,
+        uplink="perfect",
+    )
+    assert result.model is model
+    assert result.row["aggregator"] == "halved_mean"
+    assert result.test_accuracy > 0.5
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"uplink": "amp-dda"}, "no uplink 'amp-dda': did you mean 'amp-da'"),
+        ({"aggregator": "medean"}, "no aggregation rule 'medean'"),
+        ({"data.name": "digit"}, "no dataset 'digit'"),
+        ({"model.name": "resnt"}, "no model 'resnt'"),
+        ({"participation.high": 100}, "only 6"),
+        ({"device": "cuda"}, "use --device cpu"),
+    ],
+)
+def test_bad_settings_are_one_sentence(quick, overrides, message):
+    if overrides == {"device": "cuda"} and torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    with pytest.raises(ConfigError, match=message):
+        simulate(quick, **overrides)

@@ -1,0 +1,73 @@
+"""The layout keeps its promise: stages do not import each other, extras stay where they belong."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import aircomp
+
+SOURCE = Path(aircomp.__file__).parent
+STAGES = {"device", "quantize", "encode", "channel", "decode", "aggregation", "server"}
+COMMON = {"errors", "rng", "shapes", "settings", "artefact", "metrics"}
+
+
+def imports(path: Path) -> set[str]:
+    """Return the dotted aircomp modules that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+def parts(path: Path) -> set[str]:
+    """Return the top-level parts of aircomp that a file imports."""
+    return {name.split(".")[1] for name in imports(path) if name.startswith("aircomp.")}
+
+
+def test_stages_do_not_import_each_other():
+    wrong = {
+        str(path.relative_to(SOURCE)): parts(path) - COMMON - {stage}
+        for stage in STAGES
+        for path in (SOURCE / stage).glob("*.py")
+        if parts(path) - COMMON - {stage}
+    }
+    assert wrong == {}
+
+
+def test_nothing_imports_the_command_line_or_plain_kernels():
+    wrong = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        for part, owners in {
+            "cli": {"cli", "__main__.py"},
+            "plain": {"plain", "bench"},
+            "bench": {"bench", "cli"},
+        }.items()
+        if part in parts(path) and path.relative_to(SOURCE).parts[0] not in owners
+    }
+    assert wrong == set()
+
+
+def test_every_stage_folder_exists():
+    assert {p.name for p in SOURCE.iterdir() if p.is_dir()} >= STAGES
+
+
+def test_every_module_can_be_imported_first():
+    modules = [
+        ".".join(["aircomp", *path.relative_to(SOURCE).with_suffix("").parts]).removesuffix(".__init__")
+        for path in SOURCE.rglob("*.py")
+        if path.name not in ("__main__.py",)
+    ]
+    # one process that forgets aircomp between imports: a circular import shows whichever module comes first
+    code = """
+import importlib, sys
+for name in sys.argv[1:]:
+    for loaded in [m for m in sys.modules if m.split(".")[0] == "aircomp"]:
+        del sys.modules[loaded]
+    importlib.import_module(name)
+"""
+    subprocess.run([sys.executable, "-c", code, *modules], check=True)
