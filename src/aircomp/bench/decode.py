@@ -55,7 +55,11 @@ def bench_decode(num_slots: int, repeats: int) -> list[Row]:
             lambda: decoders["gamp"].decode(received["two-bases"], popularity),
             num_slots,
             lambda: plain_gamp.gamp(
-                received["two-bases"][:few], books["two-bases"], NUM_ACTIVE * popularity, 0.02, iterations=10
+                received["two-bases"][:few],
+                books["two-bases"],
+                torch.full((few,), 0.02),
+                NUM_ACTIVE * (popularity + 1e-4),
+                iterations=10,
             ),
             few,
         ),

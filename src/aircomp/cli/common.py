@@ -66,8 +66,8 @@ def print_table(title: str, rows: Sequence[dict[str, Any]], columns: dict[str, s
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(*(_cell(row.get(name)) for name in columns))
-    console = Console(file=sys.stdout)
-    console.print(table, width=None if console.is_terminal else max(console.width, 120))
+    terminal = sys.stdout.isatty()
+    Console(file=sys.stdout, width=None if terminal else 140).print(table)  # a file has no edge to wrap at
 
 
 def _cell(value: Any) -> str:

@@ -26,7 +26,7 @@ from aircomp.errors import ConfigError
 # a codeword could not be decoded; accuracy and K̂ were best between 2 and 6 %.
 UNSEEN = 0.03
 # Codewords from k-means++ are fragments of the base station's own, and each counts itself once; devices have no such
-# fragment. Taking off a little less than that one brought K̂ from 1.5 devices off to 0.4 (digits, 207 slots, 0 dB).
+# fragment. Taking off a little less than that one brought K̂ from 1.4 devices off to 0.25 (digits, 449 slots, 0 dB).
 OWN = 0.8
 # log(rate / (K·popularity)) has variance AGREE + RARE / (n·popularity): devices differ from the base station by some
 # 40 %, and more where it had few samples. Wider is biased upwards on small rounds (rates cannot be negative).

@@ -146,7 +146,7 @@ class Gamp:
         *,
         iterations: int = 10,
         noise: Literal["round", "slot"] = "round",
-        chunk: int = 256,
+        chunk: int = 512,
     ):
         if noise not in ("round", "slot"):
             raise ConfigError(f"noise is {noise!r}; expected 'round' or 'slot'")

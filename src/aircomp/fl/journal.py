@@ -4,20 +4,41 @@ import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from aircomp import artefact
 from aircomp.errors import ArtefactError
-from aircomp.fl.experiment import Experiment, read_toml
+from aircomp.fl.experiment import read_toml
 from aircomp.fl.round import Record
 
 log = logging.getLogger(__name__)
 
 
+@runtime_checkable
+class RunSettings(Protocol):
+    """Settings that tell which of them a resumed run must share."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What determines the bits of the run."""
+        ...
+
+    def model_dump(self, *, mode: str) -> dict[str, Any]:
+        """Return all of them."""
+        ...
+
+
 @contextlib.contextmanager
-def open_run(directory: Path, experiment: Experiment, *, resume: bool, overwrite: bool) -> Iterator[None]:
+def open_run(
+    directory: Path,
+    settings: RunSettings,
+    *,
+    resume: bool,
+    overwrite: bool,
+    read: Callable[[Path], RunSettings] = read_toml,
+) -> Iterator[None]:
     """Lock a run directory and see that nothing in it is lost: new, or resumed with the same settings."""
     with artefact.lock(directory):
         config = directory / "config.toml"
@@ -32,16 +53,16 @@ def open_run(directory: Path, experiment: Experiment, *, resume: bool, overwrite
                     f"{directory} holds a {done} run; continue it with --resume, replace it with --overwrite, "
                     "or choose another --out"
                 )
-            if read_toml(config).identity != experiment.identity:
+            if read(config).identity != settings.identity:
                 raise ArtefactError(
                     f"{directory} holds a run with other settings; resume with the same ones (see its config.toml), "
                     "or choose another --out"
                 )
-        artefact.write_text(config, artefact.to_toml(experiment.model_dump(mode="json")))
+        artefact.write_text(config, artefact.to_toml(settings.model_dump(mode="json")))
         yield
 
 
-def read_metrics(path: Path, rounds_done: int) -> list[Record]:
+def read_metrics(path: Path, done: int, *, step: str = "round") -> list[Record]:
     """Read the records up to the checkpoint; later ones were made after it and are made again."""
     if not path.exists():
         return []
@@ -51,18 +72,18 @@ def read_metrics(path: Path, rounds_done: int) -> list[Record]:
             record = json.loads(line)
         except ValueError:  # the line that was being written when the run was killed
             break
-        if record["round"] <= rounds_done:
+        if record[step] <= done:
             records.append(record)
-    if len(records) != rounds_done:
-        raise ArtefactError(f"{path} has {len(records)} records for {rounds_done} rounds; start anew with --overwrite")
+    if len(records) != done:
+        raise ArtefactError(f"{path} has {len(records)} records for {done} {step}s; start anew with --overwrite")
     return records
 
 
 class Journal:
-    """metrics.jsonl and TensorBoard's events, both appended round by round."""
+    """metrics.jsonl and TensorBoard's events, both appended step by step: a round, or an epoch."""
 
-    def __init__(self, out: Path | None, metrics: list[Record]):
-        self.metrics = metrics
+    def __init__(self, out: Path | None, metrics: list[Record], *, step: str = "round"):
+        self.metrics, self.step = metrics, step
         self._file = None
         self._events: Any = None  # a SummaryWriter, where tensorboard is installed
         if out is not None:
@@ -71,7 +92,7 @@ class Journal:
             self._events = _event_writer(out, len(metrics))
 
     def add(self, record: Record) -> None:
-        """Append one round."""
+        """Append the record of one step."""
         self.metrics.append(record)
         if self._file is None:
             return
@@ -84,8 +105,8 @@ class Journal:
             ) from None
         if self._events is not None:
             for name, value in record.items():
-                if isinstance(value, float | int) and name != "round":
-                    self._events.add_scalar(name, value, record["round"])
+                if isinstance(value, float | int) and name != self.step:
+                    self._events.add_scalar(name, value, record[self.step])
 
     def close(self) -> None:
         """Close the files."""

@@ -15,31 +15,37 @@ def gamp(
     max_count: int = 60,
 ) -> Float[Tensor, "slots codewords"]:
     """Return the posterior means of `aircomp.decode.gamp.iterate`."""
-    y, C, sigma2, lam = received.double(), codebook.double(), noise_var.double(), rate.double()
+    y, c, sigma2, lam = received.double(), codebook.double(), noise_var.double(), rate.double()
     means = []
     for i in range(len(y)):
         x_hat, nu = lam, lam
         scaled_residual = torch.zeros_like(y[i])
         for _ in range(iterations):
-            v = nu @ C**2
-            z = x_hat @ C - v * scaled_residual
+            v = nu @ c**2
+            z = x_hat @ c - v * scaled_residual
             scaled_residual = (y[i] - z) / (sigma2[i] + v)
-            V = 1 / (C**2 @ (1 / (sigma2[i] + v)))
-            R = x_hat + V * (C @ scaled_residual)
-            x_hat, nu, _ = table_posterior(R, V, lam, max_count=max_count)
+            variance = 1 / (c**2 @ (1 / (sigma2[i] + v)))
+            observed = x_hat + variance * (c @ scaled_residual)
+            x_hat, nu, _ = table_posterior(observed, variance, lam, max_count=max_count)
         means.append(x_hat)
-    return torch.stack(means) if means else y.new_zeros(0, len(C))
+    return torch.stack(means) if means else y.new_zeros(0, len(c))
 
 
 def table_posterior(
-    R: Tensor, V: Tensor, rate: Tensor, *, max_count: int, log_odds: Tensor | None = None, temperature: float = 1.0
+    observed: Tensor,
+    variance: Tensor,
+    rate: Tensor,
+    *,
+    max_count: int,
+    log_odds: Tensor | None = None,
+    temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return mean, variance and probability of activity over the counts 0 to `max_count`, in double precision."""
     m = torch.arange(max_count + 1, dtype=torch.float64)
     log_weight = m * rate.double().log()[..., None] - torch.lgamma(m + 1)
     if log_odds is not None:
         log_weight = log_weight + log_odds.double()[..., None] * (m > 0)
-    log_weight = log_weight - (R.double()[..., None] - m) ** 2 / (2 * V.double()[..., None])
+    log_weight = log_weight - (observed.double()[..., None] - m) ** 2 / (2 * variance.double()[..., None])
     weight = torch.softmax(log_weight / temperature, -1)
     mean = weight @ m
     var = (weight * (m - mean[..., None]) ** 2).sum(-1)

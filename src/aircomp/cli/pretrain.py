@@ -1,0 +1,94 @@
+"""`aircomp pretrain FRAGMENTS…`: train codebook and decoder of a communication layer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from aircomp.cli.common import default_out, parse, print_table, progress_bar
+from aircomp.errors import ConfigError
+from aircomp.train.fit import pretrain
+from aircomp.train.recipe import PretrainSettings, load_preset, read_toml
+
+COLUMNS = {
+    "snr_db": "SNR dB",
+    "accuracy": "accuracy",
+    "update_nmse_hard": "update NMSE",
+    "update_nmse_soft": "soft",
+    "num_active_mae": "K MAE",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Train codebook and decoder end to end on saved fragments; every setting of the preset can be overridden.
+
+    Examples:
+      aircomp pretrain runs/fragments-resnet --preset short --out runs/layer
+      aircomp pretrain runs/fragments-resnet runs/fragments-digits --seed 1
+      aircomp pretrain runs/fragments-resnet --net.num-layers 5 --codebook.no-learned
+      aircomp pretrain runs/fragments-resnet --resume --out runs/layer
+    """
+
+    fragments: tyro.conf.Positional[tuple[Path, ...]]
+    """Fragments directories, from `aircomp collect`."""
+    settings: Annotated[PretrainSettings, tyro.conf.arg(name="")]
+    preset: str = "default"
+    """default, short (a quarter of an hour), paper, or a TOML file of your own."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where to compute."""
+    out: Path | None = None
+    """Layer directory; by default a new one under runs/."""
+    resume: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Continue an interrupted training in --out; it ends with the same bits as an uninterrupted one."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace what is in --out."""
+
+
+def run(args: Sequence[str]) -> None:
+    """Parse, train, summarise."""
+    options = parse(Options, args, "pretrain", Options((), starting_point(args)))
+    if not options.fragments:
+        raise ConfigError("no fragments directory was given; make one with aircomp collect and name it")
+    settings = options.settings
+    out = options.out or default_out("layer", resume=options.resume)
+    with progress_bar("pretrain", settings.epochs) as (progress, task):
+
+        def show(record: dict[str, Any]) -> None:
+            note = f"loss {record['validation_loss']:.4g} (best in epoch {record['best_epoch']})"
+            note += f", at most {record['seconds_left'] / 60:.0f} min left"
+            progress.update(task, completed=record["epoch"], note=note)
+
+        layer = pretrain(
+            options.fragments,
+            settings,
+            out,
+            on_epoch=show,
+            resume=options.resume,
+            overwrite=options.overwrite,
+            device=options.device,
+        )
+    training = layer.training
+    title = f"held-out rounds, {training['test'][0]['snr_reference']} SNR; {training['ended']}, best {training['best_epoch']}"
+    print_table(title, training["test"], COLUMNS)
+    print(out / "layer.safetensors")
+
+
+def starting_point(args: Sequence[str]) -> PretrainSettings:
+    """Return the settings that the command line overrides: the preset's, or a resumed training's own."""
+    preset, out = _value(args, "--preset"), _value(args, "--out")
+    if preset is None and "--resume" in args and out is not None and (Path(out) / "config.toml").exists():
+        return read_toml(Path(out) / "config.toml")
+    return load_preset(preset or "default")
+
+
+def _value(args: Sequence[str], flag: str) -> str | None:
+    """Find what a flag is set to before the arguments are parsed, because it decides their defaults."""
+    for word, following in zip(args, [*args[1:], ""], strict=True):
+        if word.startswith(f"{flag}="):
+            return word.removeprefix(f"{flag}=")
+        if word == flag:
+            return following
+    return None

@@ -1,0 +1,185 @@
+"""The trained communication layer: a random-access codebook and the decoder that was trained with it, as one object.
+
+    layer.safetensors   `codebook`, and the decoder's weights as `decoder.…`
+    layer.json          version, configuration, training summary, hashes of codebook and decoder
+
+Both hashes are checked on loading: a decoder is never paired with another codebook than its own.
+"""
+
+import math
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+import aircomp
+from aircomp.artefact import read_json, read_tensors, tensor_hash, write_json, write_tensors
+from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decode.base import Decoded, check_codebook
+from aircomp.errors import ArtefactError, ConfigError, ShapeError
+
+MAX_CODEWORDS, MAX_LENGTH = 32_767, 65_536
+"""What a file may claim."""
+
+
+class CommunicationLayer:
+    """A codebook and its decoder, trained together, used as they are.
+
+    Example:
+        >>> layer = CommunicationLayer.load("runs/layer")  # doctest: +SKIP
+        >>> layer.decode(received, popularity).counts  # doctest: +SKIP
+
+    Args:
+        codebook: The random-access codebook, one unit-norm codeword a row.
+        net: The decoder's network.
+        noise: Whether the noise variance is one for the `round`, or follows the power of each `slot`.
+        config: What made the layer.
+        training: How the training went.
+    """
+
+    def __init__(
+        self,
+        codebook: Float[Tensor, "codewords uses"],
+        net: AmpDaNet,
+        *,
+        noise: Literal["round", "slot"] = "round",
+        config: dict[str, Any] | None = None,
+        training: dict[str, Any] | None = None,
+    ):
+        self.codebook = check_codebook(codebook.detach())
+        self.net, self.noise = net, noise
+        self.config, self.training = config or {}, training or {}
+        self._decoder = self.decoder(noise=noise)
+
+    def decoder(self, *, noise: Literal["round", "slot"] | None = None) -> AmpDaNetDecoder:
+        """Return the decoder alone, for noise that is one for the `round` or follows each `slot`."""
+        return AmpDaNetDecoder(self.net, self.codebook, noise=noise or self.noise)
+
+    def decode(
+        self,
+        received: Float[Tensor, "slots uses"],
+        popularity: Float[Tensor, " codewords"],
+        *,
+        num_active: float | None = None,
+        noise_var: float | Float[Tensor, " slots"] | None = None,
+        bs_indices: Int[Tensor, " slots"] | None = None,
+        slot_layers: Int[Tensor, " slots"] | None = None,
+        quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
+    ) -> Decoded:
+        """Estimate the counts of every slot; see `aircomp.decode.base.Decoder`."""
+        return self._decoder.decode(
+            received,
+            popularity,
+            num_active=num_active,
+            noise_var=noise_var,
+            bs_indices=bs_indices,
+            slot_layers=slot_layers,
+            quant_codebook=quant_codebook,
+        )
+
+    def save(self, directory: str | Path) -> None:
+        """Write the layer directory; each of the two files is replaced as a whole."""
+        weights = self.net.state_dict()
+        description = {
+            "version": aircomp.__version__,
+            "config": self.config | {"net": self.net.settings.model_dump(mode="json")},
+            "training": self.training,
+            "codebook_hash": tensor_hash(self.codebook),
+            "decoder_hash": _weights_hash(weights),
+        }
+        tensors = {"codebook": self.codebook} | {f"decoder.{name}": weight for name, weight in weights.items()}
+        write_tensors(Path(directory) / "layer.safetensors", tensors)
+        write_json(Path(directory) / "layer.json", description)
+
+    @classmethod
+    def load(
+        cls, directory: str | Path | None = None, *, noise: Literal["round", "slot"] = "round", device: str = "cpu"
+    ) -> "CommunicationLayer":
+        """Read a layer directory, by default the one that comes with the package.
+
+        Raises:
+            ArtefactError: If a file is missing, damaged or foreign, or codebook and decoder do not belong together.
+        """
+        if directory is not None:
+            return cls._read(Path(directory), noise, device)
+        with resources.as_file(resources.files("aircomp") / "weights") as bundled:
+            if not (bundled / "layer.json").is_file():
+                raise ArtefactError(
+                    "this build of aircomp carries no trained layer; train one with aircomp pretrain and give its directory"
+                )
+            return cls._read(bundled, noise, device)
+
+    @classmethod
+    def _read(cls, directory: Path, noise: Literal["round", "slot"], device: str) -> "CommunicationLayer":
+        description = _described(directory / "layer.json")
+        path = directory / "layer.safetensors"
+        tensors, _ = read_tensors(path)
+        codebook = _checked_codebook(path, tensors)
+        weights = {k.removeprefix("decoder."): v for k, v in tensors.items() if k.startswith("decoder.")}
+        if tensor_hash(codebook) != description["codebook_hash"]:
+            raise ArtefactError(
+                f"the codebook in {path} is not the one that layer.json describes; a decoder works only with the "
+                "codebook it was trained with, so restore both files or train anew"
+            )
+        if _weights_hash(weights) != description["decoder_hash"]:
+            raise ArtefactError(
+                f"the decoder in {path} is not the one that layer.json describes; restore both files or train anew"
+            )
+        net = _rebuild(path, directory / "layer.json", description["config"]["net"], weights).to(device)
+        return cls(
+            codebook.to(device), net, noise=noise, config=description["config"], training=description["training"]
+        )
+
+
+def _described(path: Path) -> dict[str, Any]:
+    description = read_json(path)
+    fields = {"config": dict, "training": dict, "codebook_hash": str, "decoder_hash": str}
+    is_layer = isinstance(description, dict) and all(isinstance(description.get(k), t) for k, t in fields.items())
+    if not is_layer or not isinstance(description["config"].get("net"), dict):
+        raise ArtefactError(
+            f"{path} does not describe a communication layer; give a directory made by aircomp pretrain"
+        )
+    return description
+
+
+def _checked_codebook(path: Path, tensors: dict[str, Tensor]) -> Tensor:
+    codebook = tensors.get("codebook")
+    if codebook is None or codebook.ndim != 2:
+        raise ArtefactError(f"{path} holds no codebook [codewords, uses]; give a directory made by aircomp pretrain")
+    n, l = codebook.shape  # noqa: E741
+    if not (2 <= n <= MAX_CODEWORDS and 1 <= l <= MAX_LENGTH):
+        raise ArtefactError(
+            f"{path} claims {n} codewords of length {l}; expected 2 to {MAX_CODEWORDS} of 1 to {MAX_LENGTH}"
+        )
+    try:
+        return check_codebook(codebook)
+    except ShapeError as error:
+        raise ArtefactError(f"{path}: {error}; restore it or train anew") from None
+
+
+def _rebuild(path: Path, description: Path, settings: dict[str, Any], weights: dict[str, Tensor]) -> AmpDaNet:
+    """Build the network that the description asks for, and fill it with weights that fit it exactly."""
+    try:
+        parsed = AmpDaNetSettings.parse(settings)
+    except ConfigError as error:
+        raise ArtefactError(f"{description}: config.net: {error}") from None
+    with torch.device("meta"):  # names and shapes only: whatever is claimed takes no memory
+        net = AmpDaNet(parsed)
+    expected = {name: tuple(weight.shape) for name, weight in net.state_dict().items()}
+    found = {name: tuple(weight.shape) for name, weight in weights.items()}
+    if expected != found:
+        odd = sorted(set(expected.items()) ^ set(found.items()))[0]
+        raise ArtefactError(
+            f"{path} does not hold the decoder that layer.json describes (see {odd[0]}); restore both or train anew"
+        )
+    if not all(math.isfinite(float(weight.sum())) for weight in weights.values()):
+        raise ArtefactError(f"{path} holds weights that are not finite; restore it or train anew")
+    net.load_state_dict(weights, assign=True)
+    return net.eval().requires_grad_(False)
+
+
+def _weights_hash(weights: dict[str, Tensor]) -> str:
+    return tensor_hash(*(weights[name] for name in sorted(weights)))

@@ -1,0 +1,49 @@
+"""How a trained layer does on rounds that it has not seen."""
+
+import statistics
+from collections.abc import Sequence
+
+from aircomp import metrics
+from aircomp import rng as rngs
+from aircomp.channel.awgn import transmit
+from aircomp.encode.codebook import count
+from aircomp.layer import CommunicationLayer
+from aircomp.results import Row
+from aircomp.train.rounds import RoundsSettings, TrainingRound, choose_slots
+
+SNR_DB = (0.0, 3.0, 5.0, 10.0, 15.0, 20.0)
+"""The paper's."""
+
+
+def measure_layer(
+    layer: CommunicationLayer, rounds: Sequence[TrainingRound], settings: RoundsSettings, *, seed: int
+) -> list[Row]:
+    """Decode a sample of every round at the paper's SNRs; return one row for each SNR.
+
+    The SNR refers to the slot unless training knew only the round: so it compares with the paper.
+    """
+    reference = "round" if settings.snr_reference == "round" else "slot"
+    decoder = layer.decoder(noise=reference)
+    device = layer.codebook.device
+    chosen = choose_slots(rounds, settings.test_samples, 1, rng=rngs.generator(seed, "test slots"))
+    rows = []
+    for snr_db in SNR_DB:
+        found = []
+        for number, (saved, slots) in enumerate(zip(rounds, chosen, strict=True)):
+            counts = count(saved.indices[:, slots], len(saved.popularity)).to(device)
+            rng = rngs.generator(seed, "test noise", number)
+            received = transmit(counts, layer.codebook, snr_db=snr_db, reference=reference, rng=rng)
+            decoded = decoder.decode(received, saved.popularity.to(device))
+            quant_codebook = saved.quant_codebook.to(device)
+            found.append(
+                {
+                    "accuracy": metrics.count_accuracy(counts, decoded.counts),
+                    "count_nmse": metrics.count_nmse(counts, decoded.mean),
+                    "update_nmse_soft": metrics.update_nmse(counts, decoded.mean, quant_codebook),
+                    "update_nmse_hard": metrics.update_nmse(counts, decoded.counts, quant_codebook),
+                    "num_active_mae": abs(decoded.num_active_hat - len(saved.indices)),
+                }
+            )
+        row: Row = {"snr_db": snr_db, "snr_reference": reference, "rounds": len(rounds)}
+        rows.append(row | {name: statistics.fmean(each[name] for each in found) for name in found[0]})
+    return rows

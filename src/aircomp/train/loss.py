@@ -1,0 +1,81 @@
+"""What training minimises (Sec. III-E, Loss Function), term by term."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from aircomp.settings import Settings
+
+
+class LossSettings(Settings):
+    """Weights of the terms beside the squared error of the counts, which has weight one."""
+
+    sparsity: float = Field(default=0.01, ge=0)
+    """Of the soft counts' sum over the true one (paper: λ₁ = 0.01)."""
+    orthogonality: float = Field(default=0.001, ge=0)
+    """Of the codebook transform's distance from an orthogonal one (paper: λ_W = 0.001)."""
+    activity: float = Field(default=0.01, ge=0)
+    """Of the squared error of the number of active devices (paper: λ_K = 0.01)."""
+    quantization: float = Field(default=0.0, ge=0)
+    """Of the aggregate's error against the unquantised one; needs raw fragments (paper: 0, and 0.1 as a variant)."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of a batch, unweighted, and their weighted sum."""
+
+    total: Float[Tensor, ""]
+    counts: Float[Tensor, ""]
+    sparsity: Float[Tensor, ""]
+    orthogonality: Float[Tensor, ""]
+    activity: Float[Tensor, ""]
+    quantization: Float[Tensor, ""]
+
+
+def count_error(mean: Float[Tensor, "slots codewords"], counts: Float[Tensor, "slots codewords"]) -> Float[Tensor, ""]:
+    r"""Return $\lVert\hat x - x\rVert^2$, mean over slots."""
+    return (mean - counts).square().sum(dim=1).mean()
+
+
+def sparsity(mean: Float[Tensor, "slots codewords"], counts: Float[Tensor, "slots codewords"]) -> Float[Tensor, ""]:
+    r"""Return $\lVert\hat x\rVert_1 / \lVert x\rVert_1$, mean over slots; one where nothing is over- or underestimated."""
+    scale = counts.sum(dim=1).clamp(min=1)  # a slot in which nobody sent has no scale; every other has at least one
+    return (mean.abs().sum(dim=1) / scale).mean()
+
+
+def activity_error(num_active_hat: Float[Tensor, ""], num_active: float) -> Float[Tensor, ""]:
+    r"""Return $(\hat K_a - K_a)^2$."""
+    return (num_active_hat - num_active).square()
+
+
+def quantization_error(
+    mean: Float[Tensor, "slots codewords"],
+    quant_codebook: Float[Tensor, "codewords fragment"],
+    num_active: float,
+    mean_fragments: Float[Tensor, "slots fragment"],
+) -> Float[Tensor, ""]:
+    r"""Return $\lVert\hat xQ/K - \bar s\rVert^2 / \lVert\bar s\rVert^2$ over the batch, $\bar s$ the devices' mean fragment.
+
+    The paper compares each device before and after quantisation, through which no gradient passes; on the aggregate
+    the same error reaches decoder and codebook.
+    """
+    error = mean @ quant_codebook / num_active - mean_fragments
+    energy = mean_fragments.square().sum().clamp(min=torch.finfo(mean.dtype).tiny)  # fragments may all be zero
+    return error.square().sum() / energy
+
+
+def combine(
+    weights: LossSettings,
+    counts: Float[Tensor, ""],
+    sparsity: Float[Tensor, ""],
+    orthogonality: Float[Tensor, ""],
+    activity: Float[Tensor, ""],
+    quantization: Float[Tensor, ""],
+) -> Terms:
+    """Weigh the terms and add them up."""
+    total = counts + weights.sparsity * sparsity + weights.orthogonality * orthogonality
+    total = total + weights.activity * activity + weights.quantization * quantization
+    return Terms(total, counts, sparsity, orthogonality, activity, quantization)

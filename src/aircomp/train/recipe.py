@@ -1,0 +1,82 @@
+"""How the communication layer is trained: all settings in one tree, and the presets that fill it."""
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from aircomp.decode.amp_da_net import AmpDaNetSettings
+from aircomp.encode.learned import CodebookSettings
+from aircomp.errors import ArtefactError, ConfigError, unknown_name
+from aircomp.settings import Settings
+from aircomp.train.loss import LossSettings
+from aircomp.train.rounds import RoundsSettings
+
+RUN_ONLY = {"epochs", "seconds"}
+"""Settings that do not change the bits of an epoch: training may be resumed with others."""
+
+
+class PretrainSettings(Settings):
+    """Training of codebook and decoder, completely described (Sec. III-E, Hyper-parameters)."""
+
+    seed: int = Field(default=0, ge=0)
+    """Everything random derives from it."""
+    epochs: int = Field(default=500, ge=1)
+    """At most so many (paper: 500)."""
+    samples_per_epoch: int | None = Field(default=None, ge=1)
+    """Slots trained on between two validations; all training samples if not given, as in the paper."""
+    seconds: float | None = Field(default=None, gt=0)
+    """Time limit: no epoch is begun that would not end within it."""
+    learning_rate: float = Field(default=1e-4, gt=0, le=1)
+    """Of Adam (paper: 1e-4)."""
+    halve_after: int = Field(default=10, ge=1)
+    """Epochs without improvement after which the learning rate is halved (paper: 10)."""
+    patience: int = Field(default=20, ge=1)
+    """Epochs without improvement after which training ends (paper: 20)."""
+    tolerance: float = Field(default=1e-6, ge=0)
+    """By how much the validation loss must fall to count as an improvement (paper: 1e-6)."""
+    clip_norm: float | None = Field(default=None, gt=0)
+    """Longest gradient that a step may follow; a longer one is shortened to it (paper: none)."""
+    codeword_length: int = Field(default=64, ge=1, le=65_536)
+    """Real channel uses of one slot (paper: l = 64)."""
+    net: AmpDaNetSettings = AmpDaNetSettings()
+    codebook: CodebookSettings = CodebookSettings()
+    loss: LossSettings = LossSettings()
+    data: RoundsSettings = RoundsSettings()
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What determines the bits of every epoch: all settings but those that only say how long."""
+        return self.model_dump(mode="json", exclude=RUN_ONLY)
+
+
+def preset_names() -> list[str]:
+    """Return the presets that come with the package."""
+    folder = resources.files("aircomp") / "train" / "presets"
+    return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
+
+
+def load_preset(preset: str | Path) -> PretrainSettings:
+    """Read a preset by name, or a user's own TOML file by path."""
+    if str(preset).endswith(".toml"):
+        return read_toml(Path(preset))
+    if preset not in preset_names():
+        raise unknown_name("preset", str(preset), preset_names())
+    text = (resources.files("aircomp") / "train" / "presets" / f"{preset}.toml").read_text()
+    return PretrainSettings.parse(tomllib.loads(text))
+
+
+def read_toml(path: Path) -> PretrainSettings:
+    """Read settings from a TOML file."""
+    try:
+        return PretrainSettings.parse(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ArtefactError(
+            f"{path} does not exist; give a preset ({', '.join(preset_names())}) or a TOML file"
+        ) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ArtefactError(f"{path} is not readable TOML: {error}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None

@@ -1,0 +1,287 @@
+"""The training set: saved rounds, split by round, and batches that each hold slots of one round.
+
+    directories ──► load_rounds ──► Split(train, validation, test)      whole rounds, never slots of one in two parts
+                                      │
+                     choose_slots ──► blocks ──► draw ──► Batch          N slots of one round and a channel
+
+What the slots of a round share (the number of active devices, the popularity) is then shared within a batch too.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from aircomp import rng as rngs
+from aircomp.encode.codebook import count
+from aircomp.errors import ArtefactError, ConfigError
+from aircomp.quantize.codebook import QuantizeSettings, build
+from aircomp.quantize.codebook import _order as codeword_order
+from aircomp.quantize.nearest import nearest
+from aircomp.settings import Settings
+from aircomp.train.fragments import FragmentRound, load_round, round_files
+
+log = logging.getLogger(__name__)
+
+Order = Literal["popularity", "none", "cosine"]
+
+
+class RoundsSettings(Settings):
+    """What is trained on."""
+
+    order: Order = "popularity"
+    """Order of the codewords: most popular first, shuffled anew in every round, or a chain of similar directions."""
+    curvature_aware: bool = False
+    """Quantise anew in a space where directions of low variance weigh more; needs raw fragments."""
+    validation_fraction: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the rounds that choose the best epoch; at least one."""
+    test_fraction: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the rounds kept for the final table; at least one."""
+    train_samples: int | None = Field(default=None, ge=1)
+    """Slots drawn once from the training rounds, or all of them (paper: 64,000)."""
+    validation_samples: int = Field(default=4_096, ge=1)
+    """Slots of the validation rounds, the same with the same noise in every epoch (paper: 8,000)."""
+    test_samples: int = Field(default=10_000, ge=1)
+    """Slots of the test rounds for the final table (paper: 10,000)."""
+    batch_slots: int = Field(default=64, ge=1, le=65_536)
+    """Slots of one batch, all of one round; a step of the optimiser each (paper: 64)."""
+    snr_db_low: float = Field(default=0.0, ge=-40, le=60)
+    """Each batch draws its SNR uniformly in decibels, from here …"""
+    snr_db_high: float = Field(default=20.0, ge=-40, le=60)
+    """… to here."""
+    snr_reference: Literal["slot", "round", "mixed"] = "mixed"
+    """What the SNR refers to: each slot's power (the paper's code), the mean over the batch, or a coin toss for each."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "RoundsSettings":
+        if self.snr_db_low > self.snr_db_high:
+            raise ValueError(f"snr_db_low = {self.snr_db_low} is above snr_db_high = {self.snr_db_high}; swap them")
+        if self.validation_fraction + self.test_fraction >= 1:
+            raise ValueError("validation_fraction and test_fraction leave nothing to train on; lower one of them")
+        return self
+
+
+@dataclass(frozen=True)
+class TrainingRound:
+    """What training needs of one round."""
+
+    name: str
+    """Directory and file, for the record of what was trained on."""
+    indices: Int[Tensor, "devices slots"]
+    """In 16 bits: a collection fits into memory."""
+    popularity: Float[Tensor, " codewords"]
+    quant_codebook: Float[Tensor, "codewords fragment"]
+    mean_fragments: Float[Tensor, "slots fragment"] | None
+    """Mean of the devices' unquantised fragments, where they were saved."""
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of the round."""
+        return self.indices.shape[1]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rounds to train on, to choose the best epoch by, and to report on."""
+
+    train: list[TrainingRound]
+    validation: list[TrainingRound]
+    test: list[TrainingRound]
+
+    @property
+    def names(self) -> dict[str, list[str]]:
+        """Which rounds are in which part."""
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {part: sorted(r.name for r in rounds) for part, rounds in parts.items()}
+
+    @property
+    def num_codewords(self) -> int:
+        """Codewords of all the rounds' quantisation codebooks."""
+        return len(self.train[0].popularity)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Slots of one round, and the channel they will meet."""
+
+    counts: Float[Tensor, "slots codewords"]
+    popularity: Float[Tensor, " codewords"]
+    quant_codebook: Float[Tensor, "codewords fragment"]
+    mean_fragments: Float[Tensor, "slots fragment"] | None
+    num_active: int
+    snr_db: float
+    snr_reference: Literal["slot", "round"]
+
+    def to(self, device: str | torch.device) -> "Batch":
+        """Return the batch on a device."""
+        raw = self.mean_fragments
+        return replace(
+            self,
+            counts=self.counts.to(device),
+            popularity=self.popularity.to(device),
+            quant_codebook=self.quant_codebook.to(device),
+            mean_fragments=None if raw is None else raw.to(device),
+        )
+
+
+def load_rounds(directories: Sequence[Path], settings: RoundsSettings, *, seed: int) -> Split:
+    """Read fragments directories and split their rounds, all together.
+
+    Raises:
+        ArtefactError: If a directory or file is missing, damaged, or does not go with the others.
+        ConfigError: If a directory is given twice, or there are fewer than three rounds.
+    """
+    resolved = [directory.resolve() for directory in directories]
+    if len(set(resolved)) < len(resolved):
+        raise ConfigError("a fragments directory was given twice; rounds would be both trained on and held out")
+    files = [path for directory in directories for path in round_files(directory)]
+    if len(files) < 3:
+        raise ConfigError(f"{len(files)} rounds cannot be split into training, validation and test; collect 3 or more")
+    rounds = [_load(path, settings, seed, index) for index, path in enumerate(files)]
+    for path, loaded in zip(files, rounds, strict=True):
+        if loaded.quant_codebook.shape != rounds[0].quant_codebook.shape:
+            raise ArtefactError(
+                f"{path} has a quantisation codebook of shape {tuple(loaded.quant_codebook.shape)}, {files[0]} of "
+                f"{tuple(rounds[0].quant_codebook.shape)}; train on collections of one size"
+            )
+    return split_rounds(rounds, settings, rng=rngs.generator(seed, "split of rounds"))
+
+
+def split_rounds(rounds: Sequence[TrainingRound], settings: RoundsSettings, *, rng: torch.Generator) -> Split:
+    """Deal whole rounds out at random: slots of one round are never in two parts."""
+    validation = max(1, round(settings.validation_fraction * len(rounds)))
+    test = max(1, round(settings.test_fraction * len(rounds)))
+    train = len(rounds) - validation - test
+    if train < 1:
+        raise ConfigError(f"of {len(rounds)} rounds none is left to train on; lower the fractions or collect more")
+    if min(validation, test) < 2:
+        log.warning(
+            "%d rounds: %d to validate and %d to test on, so both say little; collect more",
+            len(rounds),
+            validation,
+            test,
+        )
+    shuffled = [rounds[i] for i in torch.randperm(len(rounds), generator=rng).tolist()]
+    return Split(shuffled[:train], shuffled[train : train + validation], shuffled[train + validation :])
+
+
+def _load(path: Path, settings: RoundsSettings, seed: int, index: int) -> TrainingRound:
+    saved = load_round(path)
+    name = f"{path.resolve().parent.name}/{path.stem}"
+    if settings.curvature_aware:
+        try:
+            saved = requantize(saved, curvature_aware=True, rng=rngs.generator(seed, "curvature-aware codebook", index))
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+    saved = arrange(saved, settings.order, rng=rngs.generator(seed, "codeword order", index))
+    raw = None if saved.fragments is None else saved.fragments.mean(dim=0)
+    return TrainingRound(name, saved.indices.to(torch.int16), saved.popularity, saved.quant_codebook, raw)
+
+
+def arrange(saved: FragmentRound, order: Order, *, rng: torch.Generator) -> FragmentRound:
+    """Renumber the codewords of a round; what they stand for stays.
+
+    Args:
+        saved: A round, in whatever order it was collected.
+        order: Most popular first, a chain of similar directions, or `none`: at random, so that neither the rank nor
+            the neighbour of a codeword tells anything.
+        rng: For `none`.
+    """
+    n = saved.num_codewords
+    if order == "none":
+        rows = torch.randperm(n, generator=rng)
+    else:
+        rows = codeword_order(saved.quant_codebook, saved.popularity, order)
+    rank = torch.argsort(rows)  # the inverse permutation: from old number to new
+    return replace(
+        saved,
+        indices=rank[saved.indices],
+        popularity=saved.popularity[rows],
+        quant_codebook=saved.quant_codebook[rows],
+        bs_indices=None if saved.bs_indices is None else rank[saved.bs_indices],
+    )
+
+
+def requantize(saved: FragmentRound, *, curvature_aware: bool, rng: torch.Generator) -> FragmentRound:
+    """Build the round's quantisation codebook anew from the base station's raw fragments, and quantise with it.
+
+    Raises:
+        ConfigError: If the round was saved without raw fragments.
+    """
+    if saved.fragments is None or saved.bs_fragments is None:
+        raise ConfigError("the round holds no raw fragments to quantise anew; collect with --raw")
+    settings = QuantizeSettings(
+        fragment_length=saved.quant_codebook.shape[1],
+        num_codewords=saved.num_codewords,
+        curvature_aware=curvature_aware,
+    )
+    quantizer = build(saved.bs_fragments, settings, rng=rng)
+    return replace(
+        saved,
+        indices=nearest(saved.fragments, quantizer.codebook),
+        popularity=quantizer.popularity,
+        quant_codebook=quantizer.codebook,
+        bs_indices=quantizer.base_indices,
+    )
+
+
+def choose_slots(
+    rounds: Sequence[TrainingRound], total: int | None, batch_slots: int, *, rng: torch.Generator
+) -> list[Int[Tensor, " _"]]:
+    """Draw about `total` slots (None: all) evenly from the rounds, whole batches of each where it has that many."""
+    chosen = []
+    for saved in rounds:
+        number = saved.num_slots
+        if total is not None:
+            batches = -(-total // (len(rounds) * batch_slots))
+            number = min(number, batches * batch_slots)
+        chosen.append(torch.randperm(saved.num_slots, generator=rng)[:number])
+    return chosen
+
+
+def blocks(
+    slots: Sequence[Int[Tensor, " _"]], batch_slots: int, *, rng: torch.Generator
+) -> list[tuple[int, Int[Tensor, " _"]]]:
+    """Cut the slots of every round into shuffled batches: pairs of a round's number and its slots, in random order.
+
+    What does not fill a batch is left out this time, unless the round has less than one batch.
+    """
+    found = []
+    for number, chosen in enumerate(slots):
+        shuffled = chosen[torch.randperm(len(chosen), generator=rng)]
+        full = len(shuffled) // batch_slots * batch_slots
+        found += [(number, block) for block in (shuffled[:full] if full else shuffled).split(batch_slots)]
+    return [found[i] for i in torch.randperm(len(found), generator=rng).tolist()]
+
+
+def draw(
+    saved: TrainingRound, slots: Int[Tensor, " slots"], settings: RoundsSettings, *, rng: torch.Generator
+) -> Batch:
+    """Make a batch of some slots of a round, with an SNR drawn from the range."""
+    share, coin = torch.rand(2, generator=rng, dtype=torch.float64).tolist()
+    snr_db = settings.snr_db_low + share * (settings.snr_db_high - settings.snr_db_low)
+    reference = settings.snr_reference
+    if reference == "mixed":
+        reference = "slot" if coin < 0.5 else "round"
+    return make_batch(saved, slots, snr_db, reference)
+
+
+def make_batch(
+    saved: TrainingRound, slots: Int[Tensor, " slots"], snr_db: float, reference: Literal["slot", "round"]
+) -> Batch:
+    """Make a batch of some slots of a round at a given SNR."""
+    return Batch(
+        counts=count(saved.indices[:, slots], len(saved.popularity)).to(saved.popularity.dtype),
+        popularity=saved.popularity,
+        quant_codebook=saved.quant_codebook,
+        mean_fragments=None if saved.mean_fragments is None else saved.mean_fragments[slots],
+        num_active=len(saved.indices),
+        snr_db=snr_db,
+        snr_reference=reference,
+    )

@@ -1,0 +1,87 @@
+"""One step of training: a batch goes over the air, through the decoder, and back as gradients (Sec. III-E).
+
+Batch ── counts · C + noise ──► AmpDaNet ──► soft counts, K̂ ──► loss ──► Adam
+                 ▲                  ▲
+                 └─ LearnedCodebook ┘    gradients flow through every use of the codebook
+"""
+
+import math
+
+import torch
+from torch import nn
+
+from aircomp import rng as rngs
+from aircomp.channel.awgn import transmit
+from aircomp.decode.amp_da_net import AmpDaNet, NetOutput
+from aircomp.encode.learned import LearnedCodebook
+from aircomp.errors import ConfigError, TrainingDiverged
+from aircomp.train import loss as losses
+from aircomp.train.recipe import PretrainSettings
+from aircomp.train.rounds import Batch
+
+
+class LayerModel(nn.Module):
+    """Codebook and decoder as one module with all that is learned."""
+
+    def __init__(self, settings: PretrainSettings, num_codewords: int):
+        super().__init__()
+        rng = rngs.generator(settings.seed, "learned codebook")
+        self.codebook = LearnedCodebook(settings.codebook, num_codewords, settings.codeword_length, rng=rng)
+        self.net = AmpDaNet(settings.net)
+
+    def forward(self, batch: Batch, *, rng: torch.Generator) -> NetOutput:
+        """Send a batch over the channel and decode it."""
+        codebook = self.codebook()
+        received = transmit(
+            batch.counts,
+            codebook,
+            snr_db=batch.snr_db,
+            reference=batch.snr_reference,
+            rng=rng,
+            num_active=batch.num_active,
+        )
+        return self.net(received, codebook, batch.popularity)
+
+
+def batch_loss(model: LayerModel, batch: Batch, weights: losses.LossSettings, *, rng: torch.Generator) -> losses.Terms:
+    """Send, decode and compare one batch."""
+    output = model(batch, rng=rng)
+    none = output.mean.new_zeros(())
+    quantization = none
+    if weights.quantization:
+        if batch.mean_fragments is None:
+            raise ConfigError("loss.quantization needs raw fragments, which a round lacks; collect with --raw")
+        quantization = losses.quantization_error(
+            output.mean, batch.quant_codebook, batch.num_active, batch.mean_fragments
+        )
+    return losses.combine(
+        weights,
+        counts=losses.count_error(output.mean, batch.counts),
+        sparsity=losses.sparsity(output.mean, batch.counts) if weights.sparsity else none,
+        orthogonality=model.codebook.orthogonality(),
+        activity=losses.activity_error(output.num_active_hat, batch.num_active),
+        quantization=quantization,
+    )
+
+
+def train_step(
+    model: LayerModel,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    settings: PretrainSettings,
+    *,
+    rng: torch.Generator,
+) -> losses.Terms:
+    """Take one step of the optimiser on one batch.
+
+    Raises:
+        TrainingDiverged: If loss or gradient is not finite; the parameters are then left as they were.
+    """
+    optimizer.zero_grad(set_to_none=True)
+    terms = batch_loss(model, batch, settings.loss, rng=rng)
+    terms.total.backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm or math.inf)
+    if not torch.isfinite(norm + terms.total.detach()):
+        raise TrainingDiverged(f"the loss is {float(terms.total.detach()):g} and the gradient's norm {float(norm):g}")
+    optimizer.step()
+    return terms

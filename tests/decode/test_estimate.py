@@ -1,0 +1,152 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from aircomp.decode import estimate
+from aircomp.decode.estimate import estimate_round, smooth
+from aircomp.encode.codebook import count, make_codebook
+from aircomp.errors import ConfigError
+from aircomp.rng import generator
+
+CODEBOOK = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))
+
+
+def draw_round(num_slots, num_active, snr_db, seed=0, agreement=0.03):
+    """Zipf-like choices that the base station's popularity tells only roughly, and devices that copy one another."""
+    rng = generator(seed, "round", num_active)
+    zipf = torch.arange(1.0, 129.0) ** -1.2
+    popularity, truth = (zipf * torch.exp(0.3 * torch.randn(128, generator=rng)) for _ in range(2))
+    draws = torch.multinomial(truth.expand(num_active, -1), max(1, num_slots), replacement=True, generator=rng)
+    indices = draws[:, :num_slots]
+    source = torch.randint(num_active, indices.shape, generator=rng)
+    copies = torch.rand(indices.shape, generator=rng) < agreement * num_active / 2
+    indices = torch.where(copies, indices.gather(0, source), indices)
+    counts = count(indices, 128)
+    signal = counts.float() @ CODEBOOK
+    noise_var = float(signal.square().mean()) / 10 ** (snr_db / 10) if num_slots else 0.0
+    received = signal + math.sqrt(noise_var) * torch.randn(signal.shape, generator=rng)
+    return received, popularity / popularity.sum(), counts, noise_var
+
+
+@pytest.mark.parametrize("snr_db", [-5.0, 0.0, 5.0, 20.0])
+@pytest.mark.parametrize("num_active", [1, 7, 13])
+def test_the_number_of_devices_is_found_from_the_round(num_active, snr_db):
+    received, popularity, _, _ = draw_round(2000, num_active, snr_db)
+    found = estimate_round(received, popularity, CODEBOOK)
+    assert abs(found.num_active - num_active) < 0.5
+    # four standard errors: one in 16,000 if they were Gaussian
+    assert abs(found.num_active - num_active) < 4 * found.num_active_error
+    torch.testing.assert_close(found.rate.sum().item(), found.num_active, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("num_slots", [150, 500])
+def test_small_rounds_work_too(num_slots):
+    for num_active in (5, 12):
+        received, popularity, _, _ = draw_round(num_slots, num_active, 5.0)
+        found = estimate_round(received, popularity, CODEBOOK)
+        assert abs(found.num_active - num_active) < 4 * found.num_active_error
+        assert found.num_active_error < 0.1 * num_active
+
+
+def test_the_noise_is_found_where_there_is_much():
+    received, popularity, _, noise_var = draw_round(2000, 10, 0.0)
+    found = estimate_round(received, popularity, CODEBOOK)
+    # 128,000 samples give the sum of signal and noise power to half a percent; telling them apart costs the rest
+    assert found.noise_var == pytest.approx(noise_var, rel=0.06)
+
+
+def test_the_rates_are_nearer_to_the_truth_than_the_popularity():
+    received, popularity, counts, _ = draw_round(2000, 10, 5.0)
+    truth = counts.float().mean(0)
+    found = estimate_round(received, popularity, CODEBOOK).rate
+    assert (found - truth).abs().sum() < 0.6 * (10 * popularity - truth).abs().sum()
+    assert (found > 0).all()
+
+
+@pytest.mark.parametrize("num_active", [7.0, 10.0, 14.5])
+def test_what_is_given_is_kept(num_active):
+    received, popularity, counts, noise_var = draw_round(500, 10, 5.0)
+    found = estimate_round(received, popularity, CODEBOOK, num_active=num_active, noise_var=noise_var)
+    assert (found.num_active, found.num_active_error, found.noise_var) == (num_active, 0.0, noise_var)
+    torch.testing.assert_close(found.rate.sum().item(), num_active, rtol=1e-5, atol=0)
+    if num_active == 10:
+        truth = counts.float().mean(0)
+        assert (found.rate - truth).abs().sum() < 0.8 * (10 * popularity - truth).abs().sum()
+
+
+def test_the_order_of_the_slots_does_not_matter(rng):
+    received, popularity, _, _ = draw_round(300, 9, 3.0)
+    once = estimate_round(received, popularity, CODEBOOK)
+    again = estimate_round(received[torch.randperm(300, generator=rng)], popularity, CODEBOOK)
+    # sums in another order, in double precision, through some ten steps of scoring
+    assert again.num_active == pytest.approx(once.num_active, rel=1e-8)
+    assert again.noise_var == pytest.approx(once.noise_var, rel=1e-8)
+
+
+@pytest.mark.parametrize("num_slots", [0, 1, 2, 5])
+def test_hardly_any_slots_give_finite_numbers(num_slots):
+    received, popularity, _, _ = draw_round(num_slots, 6, 10.0)
+    found = estimate_round(received, popularity, CODEBOOK)
+    assert all(math.isfinite(v) and v >= 0 for v in (found.num_active, found.num_active_error, found.noise_var))
+    assert torch.isfinite(found.rate).all()
+
+
+def test_silence_means_no_devices():
+    found = estimate_round(torch.zeros(20, 64), torch.full((128,), 1 / 128), CODEBOOK)
+    assert (found.num_active, found.noise_var) == (0.0, 0.0)
+    assert not found.rate.any()
+
+
+def test_noise_alone_is_less_than_half_a_device(rng):
+    popularity = torch.arange(1.0, 129.0) ** -1.0
+    found = estimate_round(0.4 * torch.randn(1000, 64, generator=rng), popularity / popularity.sum(), CODEBOOK)
+    assert found.num_active < 0.5
+    assert found.noise_var == pytest.approx(0.16, rel=0.05)
+
+
+def test_a_popularity_of_zeros_but_one_works():
+    received, popularity, _, _ = draw_round(500, 8, 10.0)
+    certain = torch.zeros_like(popularity)
+    certain[0] = 1.0
+    found = estimate_round(received, certain, CODEBOOK)
+    assert math.isfinite(found.num_active)
+    assert (found.rate > 0).all()
+
+
+def test_an_impossible_number_of_devices_is_refused():
+    received, popularity, _, _ = draw_round(10, 3, 10.0)
+    for number in (-1.0, math.nan, math.inf):
+        with pytest.raises(ConfigError, match=r"num_active is .*; expected zero or more"):
+            estimate_round(received, popularity, CODEBOOK, num_active=number)
+
+
+@pytest.mark.parametrize("noise_var", [None, 0.1])
+def test_the_gradient_is_that_of_the_loss(noise_var, rng):
+    received, popularity, _, _ = draw_round(200, 9, 3.0)
+    problem = estimate._problem(received, popularity, CODEBOOK, None, noise_var)
+    start = estimate._start(problem)
+    log_model = torch.cat([start.rate, start.noise_var[None], start.spread[None]]).log()
+    log_model = (log_model + 0.2 * torch.randn(130, generator=rng, dtype=torch.float64)).requires_grad_()
+    *_, noise, spread = model = log_model.exp()
+    score = estimate._score(replace(start, rate=model[:128], noise_var=noise, spread=spread), problem)
+    (expected,) = torch.autograd.grad(score.loss, log_model)
+    if noise_var is not None:
+        assert score.gradient[128] == 0
+        expected[128] = 0
+    torch.testing.assert_close(score.gradient, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_smoothing_gives_every_codeword_a_chance_and_takes_off_the_base_stations_own():
+    tally = torch.ones(128)
+    tally[0] = 73.0
+    seeds = smooth(tally / 200, 200)  # every codeword is a fragment of the base station's own
+    assert seeds[0] > tally[0] / 200
+    drawn = torch.zeros(128)
+    drawn[:2] = torch.tensor([0.75, 0.25])
+    unseen = smooth(drawn, 10_000)
+    assert (unseen > 0).all()
+    assert unseen[0] / unseen[1] == pytest.approx(3, rel=0.01)
+    for smoothed in (seeds, unseen, smooth(torch.full((128,), 1 / 128), 1)):
+        assert smoothed.sum().item() == pytest.approx(1, rel=1e-5)

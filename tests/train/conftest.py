@@ -1,0 +1,42 @@
+import pytest
+import torch
+
+from aircomp.quantize.codebook import QuantizeSettings, build
+from aircomp.quantize.nearest import nearest
+from aircomp.train.fragments import FragmentRound, save_round
+
+NUM_CODEWORDS, FRAGMENT = 16, 4
+
+
+def _synthetic_round(seed: int, *, raw: bool = True, num_slots: int = 60, num_codewords: int = NUM_CODEWORDS):
+    """Quantise random fragments of a few devices as a round of the digital link does."""
+    rng = torch.Generator().manual_seed(seed)
+    num_active = int(torch.randint(3, 7, (), generator=rng))
+    base = torch.randn(num_slots, FRAGMENT, generator=rng)
+    devices = base + torch.randn(num_active, num_slots, FRAGMENT, generator=rng)
+    quantizer = build(base, QuantizeSettings(fragment_length=FRAGMENT, num_codewords=num_codewords), rng=rng)
+    return FragmentRound(
+        nearest(devices, quantizer.codebook),
+        quantizer.popularity,
+        quantizer.codebook,
+        quantizer.base_indices,
+        None,
+        devices if raw else None,
+        base if raw else None,
+    )
+
+
+@pytest.fixture
+def synthetic_round():
+    """Return the maker of small rounds."""
+    return _synthetic_round
+
+
+@pytest.fixture
+def collection(tmp_path):
+    """Return a fragments directory of six small rounds."""
+    directory = tmp_path / "fragments"
+    directory.mkdir()
+    for index in range(6):
+        save_round(directory, index, _synthetic_round(index))
+    return directory

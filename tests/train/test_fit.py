@@ -1,0 +1,243 @@
+import json
+import math
+
+import pytest
+import torch
+
+from aircomp.artefact import read_json, read_tensors
+from aircomp.encode.learned import CodebookSettings
+from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
+from aircomp.layer import CommunicationLayer
+from aircomp.train import fit
+from aircomp.train import loss as losses
+from aircomp.train.fit import pretrain, validation_batches
+from aircomp.train.fragments import save_round
+from aircomp.train.recipe import PretrainSettings, load_preset, preset_names
+from aircomp.train.rounds import load_rounds
+from aircomp.train.state import Progress
+from aircomp.train.step import LayerModel, batch_loss, train_step
+
+QUICK = PretrainSettings(
+    epochs=3,
+    learning_rate=3e-3,
+    codeword_length=8,
+    net={"num_layers": 2, "filters": 4},
+    data={"batch_slots": 12, "validation_samples": 24, "test_samples": 40, "snr_db_low": 5, "snr_db_high": 15},
+)
+
+
+def files(directory):
+    """Return what a training leaves of its result: the bytes of the layers, and the records without times."""
+    layers = [directory / "layer.safetensors", directory / "last" / "layer.safetensors"]
+    timed = ("seconds", "seconds_left", "samples_per_second")
+    records = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    return [f.read_bytes() for f in layers], [{k: v for k, v in r.items() if k not in timed} for r in records]
+
+
+def test_training_lowers_the_validation_loss(collection, tmp_path):
+    seen = []
+    layer = pretrain([collection], QUICK.changed(epochs=8), tmp_path / "layer", on_epoch=seen.append)
+    assert [r["epoch"] for r in seen] == list(range(1, 9))
+    assert seen[-1]["validation_loss"] < 0.95 * seen[0]["validation_loss"]
+    start = LayerModel(QUICK, 16).codebook()
+    assert not torch.allclose(layer.codebook, start, atol=1e-3), "the codebook was learned"
+    assert {row["snr_db"] for row in layer.training["test"]} == {0, 3, 5, 10, 15, 20}
+
+
+def test_the_directory_holds_layer_records_and_result(collection, tmp_path):
+    out = tmp_path / "layer"
+    layer = pretrain([collection], QUICK, out)
+    assert {p.name for p in out.iterdir()} >= {
+        "layer.json",
+        "layer.safetensors",
+        "config.toml",
+        "metrics.jsonl",
+        "last",
+    }
+    loaded = CommunicationLayer.load(out)
+    assert torch.equal(loaded.codebook, layer.codebook)
+    assert loaded.training == layer.training
+    assert loaded.config["seed"] == 0
+    CommunicationLayer.load(out / "last")
+    rounds = loaded.training["rounds"]
+    assert sorted(len(names) for names in rounds.values()) == [1, 1, 4]
+    assert rounds["test"][0].startswith("fragments/round_0000")
+    assert read_json(out / "result.json")["rows"] == layer.training["test"]
+
+
+def test_a_second_training_does_not_lose_the_first(collection, tmp_path):
+    out = tmp_path / "layer"
+    layer = pretrain([collection], QUICK.changed(epochs=1), out)
+    with pytest.raises(ArtefactError, match=r"finished run.*--overwrite"):
+        pretrain([collection], QUICK, out)
+    (out / "config.toml").unlink()  # as in a layer that was copied here
+    with pytest.raises(ArtefactError, match="holds a communication layer"):
+        pretrain([collection], QUICK, out)
+    assert torch.equal(CommunicationLayer.load(out).codebook, layer.codebook)
+    other = pretrain([collection], QUICK.changed(epochs=1, seed=1), out, overwrite=True)
+    assert not torch.equal(other.codebook, layer.codebook)
+
+
+class Killed(BaseException):
+    """As a signal would: nothing catches it."""
+
+
+@pytest.mark.parametrize("steps", [1, 25, 30])  # before any checkpoint, in the second epoch (of 20 steps each), later
+def test_a_killed_training_resumes_to_the_same_bits(collection, tmp_path, monkeypatch, steps):
+    pretrain([collection], QUICK, tmp_path / "whole")
+    done = []
+
+    def dying_step(*args, **keywords):
+        if len(done) == steps:
+            raise Killed
+        done.append(1)
+        return train_step(*args, **keywords)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fit, "train_step", dying_step)
+        with pytest.raises(Killed):
+            pretrain([collection], QUICK, tmp_path / "parts")
+    pretrain([collection], QUICK, tmp_path / "parts", resume=True)
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+def test_more_epochs_can_be_asked_for_later(collection, tmp_path):
+    pretrain([collection], QUICK, tmp_path / "whole")
+    pretrain([collection], QUICK.changed(epochs=1), tmp_path / "parts")
+    pretrain([collection], QUICK, tmp_path / "parts", resume=True)
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+def test_resuming_with_something_else_is_refused(collection, tmp_path, synthetic_round):
+    out = tmp_path / "layer"
+    pretrain([collection], QUICK.changed(epochs=1), out)
+    with pytest.raises(ArtefactError, match="other settings"):
+        pretrain([collection], QUICK.changed(learning_rate=1e-3), out, resume=True)
+    other = tmp_path / "other"
+    for index in range(6):
+        save_round(other, index, synthetic_round(50 + index))
+    with pytest.raises(ArtefactError, match="other fragments"):
+        pretrain([other], QUICK, out, resume=True)
+    checkpoint = out / "checkpoint" / "training.safetensors"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-10])
+    with pytest.raises(ArtefactError, match="damaged"):
+        pretrain([collection], QUICK, out, resume=True)
+
+
+def test_divergence_keeps_the_best_layer(collection, tmp_path, monkeypatch):
+    out, calls, healthy = tmp_path / "layer", [], losses.count_error
+
+    def breaks_down(mean, counts):
+        calls.append(1)
+        return healthy(mean, counts) * (math.nan if len(calls) > 30 else 1.0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(losses, "count_error", breaks_down)
+        with pytest.raises(
+            TrainingDiverged, match=r"diverged in epoch 2 .*nan.*the best layer, of epoch 1, is kept in"
+        ):
+            pretrain([collection], QUICK, out)
+    best = CommunicationLayer.load(out)
+    assert best.training["best_epoch"] == 1
+    assert torch.isfinite(best.codebook).all()
+    assert not (out / "result.json").exists(), "it did not finish"
+
+
+def test_divergence_in_the_first_step_says_that_there_is_no_layer(collection, tmp_path):
+    with pytest.raises(TrainingDiverged, match=r"epoch 1 .*loss is inf.*no epoch had ended.*learning_rate"):
+        pretrain([collection], QUICK.changed(**{"loss.sparsity": 1e300}), tmp_path / "layer")
+
+
+def test_the_learning_rate_is_halved_and_training_ends_as_in_the_paper():
+    settings = PretrainSettings(learning_rate=1.0, halve_after=2, patience=5, tolerance=0.1, epochs=50)
+    progress, rates = Progress(1.0), []
+    # improves, improves by too little, stays, improves, then never again
+    for loss in (4.0, 3.95, 4.0, 3.0, 3.0, 3.0, 3.0, 3.0):
+        assert progress.ended(settings) is None
+        progress = progress.advance(loss, 1.0, settings)
+        rates.append(progress.learning_rate)
+    assert rates == [1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125]
+    assert (progress.best_epoch, progress.best_loss) == (4, 3.0)
+    progress = progress.advance(2.95, 1.0, settings)
+    assert progress.ended(settings) == "no improvement for 5 epochs"
+
+
+def test_time_and_epochs_are_limited():
+    settings = PretrainSettings(epochs=10, seconds=35.0)
+    progress = Progress(1.0).advance(1.0, 10.0, settings)
+    assert progress.seconds_left(settings) == 25
+    progress = progress.advance(0.9, 10.0, settings)
+    assert progress.ended(settings) is None
+    progress = progress.advance(0.8, 10.0, settings)
+    assert progress.ended(settings) == "35 seconds spent", "a fourth epoch would not end in time"
+    assert progress.ended(settings.changed(seconds=None, epochs=3)) == "3 epochs done"
+
+
+def test_every_part_learns(collection):
+    settings = QUICK.changed(**{"codebook.start": "gaussian"})
+    split = load_rounds([collection], settings.data, seed=0)
+    model = LayerModel(settings, 16)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for step, batch in enumerate(validation_batches(split, settings) * 3):
+        train_step(model, optimizer, batch, settings, rng=torch.Generator().manual_seed(step))
+    still = [name for name, value in model.state_dict().items() if torch.equal(value, before[name])]
+    assert still == []
+
+
+def test_a_frozen_codebook_stays(collection, tmp_path):
+    settings = QUICK.changed(codebook=CodebookSettings(learned=False).model_dump(), epochs=1)
+    layer = pretrain([collection], settings, tmp_path / "layer")
+    assert torch.equal(layer.codebook, LayerModel(settings, 16).codebook().detach())
+
+
+def test_validation_meets_the_same_slots_and_noise_every_time(collection):
+    settings = QUICK.changed(**{"data.validation_samples": 60})
+    split = load_rounds([collection], settings.data, seed=0)
+    first, second = (validation_batches(split, settings) for _ in range(2))
+    assert all(torch.equal(a.counts, b.counts) for a, b in zip(first, second, strict=True))
+    assert [b.snr_db for b in first] == [6, 8, 10, 12, 14]
+    assert {b.snr_reference for b in first} == {"slot", "round"}
+    model = LayerModel(settings, 16)
+    values = [batch_loss(model, first[0], settings.loss, rng=torch.Generator().manual_seed(0)).total for _ in range(2)]
+    assert torch.equal(*values)
+
+
+def test_a_step_is_clipped(collection):
+    settings = QUICK.changed(clip_norm=1e-3)
+    model = LayerModel(settings, 16)
+    batch = validation_batches(load_rounds([collection], settings.data, seed=0), settings)[0]
+    train_step(model, torch.optim.SGD(model.parameters(), lr=0.1), batch, settings, rng=torch.Generator())
+    norm = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()
+    assert norm.item() == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_the_quantisation_loss_needs_raw_fragments(tmp_path, synthetic_round, collection):
+    settings = QUICK.changed(**{"loss.quantization": 0.1}, epochs=1)
+    seen = []
+    pretrain([collection], settings, tmp_path / "raw", on_epoch=seen.append)
+    assert seen[0]["train_quantization"] > 0
+    for index in range(3):
+        save_round(tmp_path / "bare", index, synthetic_round(index, raw=False))
+    with pytest.raises(ConfigError, match=r"needs raw fragments.*--raw"):
+        pretrain([tmp_path / "bare"], settings, tmp_path / "layer")
+    assert not (tmp_path / "layer").exists()
+
+
+def test_presets_hold_the_papers_numbers():
+    assert {"default", "paper", "short"} <= set(preset_names())
+    paper = load_preset("paper")
+    assert (paper.data.train_samples, paper.data.validation_samples, paper.data.test_samples) == (64_000, 8_000, 10_000)
+    assert (paper.learning_rate, paper.halve_after, paper.patience, paper.epochs) == (1e-4, 10, 20, 500)
+    assert (paper.tolerance, paper.data.batch_slots, paper.codebook.start) == (1e-6, 64, "gaussian")
+    assert paper.loss == losses.LossSettings(sparsity=0.01, orthogonality=0.001, activity=0.01, quantization=0)
+    assert (paper.net.num_layers, paper.net.filters, paper.net.kernel) == (10, 32, 3)
+    with pytest.raises(ConfigError, match="did you mean 'short'"):
+        load_preset("shrt")
+
+
+def test_the_checkpoint_is_plain_tensors(collection, tmp_path):
+    pretrain([collection], QUICK.changed(epochs=1), tmp_path / "layer")
+    tensors, metadata = read_tensors(tmp_path / "layer" / "checkpoint" / "training.safetensors")
+    assert {name.split(".")[0] for name in tensors} == {"last", "best", "adam"}
+    assert json.loads(metadata["progress"])["epoch"] == 1

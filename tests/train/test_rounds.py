@@ -1,0 +1,168 @@
+import logging
+
+import pytest
+import torch
+
+from aircomp.encode.codebook import count
+from aircomp.errors import ArtefactError, ConfigError
+from aircomp.quantize.nearest import lookup, nearest
+from aircomp.train.fragments import FragmentRound, save_round
+from aircomp.train.rounds import (
+    RoundsSettings,
+    TrainingRound,
+    arrange,
+    blocks,
+    choose_slots,
+    draw,
+    load_rounds,
+    requantize,
+    split_rounds,
+)
+
+
+def plain_round(name="a/round", num_slots=50, num_active=3):
+    rng = torch.Generator().manual_seed(0)
+    indices = torch.randint(0, 16, (num_active, num_slots), generator=rng).to(torch.int16)
+    return TrainingRound(name, indices, torch.full((16,), 1 / 16), torch.randn(16, 4, generator=rng), None)
+
+
+@pytest.mark.parametrize("number", [3, 4, 10, 31])
+def test_every_round_is_in_exactly_one_part(number, rng):
+    rounds = [plain_round(f"a/round_{i}") for i in range(number)]
+    split = split_rounds(rounds, RoundsSettings(), rng=rng)
+    names = split.names
+    assert sorted(name for part in names.values() for name in part) == sorted(r.name for r in rounds)
+    assert len(names["validation"]) == len(names["test"]) == max(1, round(0.1 * number))
+
+
+def test_the_split_depends_on_the_seed_only(collection):
+    names = [load_rounds([collection], RoundsSettings(), seed=seed).names for seed in (0, 0, 1)]
+    assert names[0] == names[1] != names[2]
+
+
+def test_one_round_to_validate_on_is_said_to_be_little(rng, caplog):
+    with caplog.at_level(logging.WARNING):
+        split_rounds([plain_round(str(i)) for i in range(5)], RoundsSettings(), rng=rng)
+    assert "5 rounds: 1 to validate and 1 to test on" in caplog.text
+
+
+def test_several_collections_are_trained_on_together(collection, tmp_path, synthetic_round):
+    other = tmp_path / "other"
+    for index in range(3):
+        save_round(other, index, synthetic_round(100 + index, raw=False, num_slots=30))
+    split = load_rounds([collection, other], RoundsSettings(), seed=0)
+    rounds = [*split.train, *split.validation, *split.test]
+    assert {r.name.split("/")[0] for r in rounds} == {"fragments", "other"}
+    assert {r.num_slots for r in rounds} == {60, 30}
+    assert {r.mean_fragments is None for r in rounds} == {True, False}
+
+
+def test_mistakes_with_directories_are_named(collection, tmp_path, synthetic_round):
+    with pytest.raises(ConfigError, match="given twice"):
+        load_rounds([collection, collection / ".." / "fragments"], RoundsSettings(), seed=0)
+    with pytest.raises(ArtefactError, match="holds no rounds"):
+        load_rounds([tmp_path / "nowhere"], RoundsSettings(), seed=0)
+    few = tmp_path / "few"
+    for index in range(2):
+        save_round(few, index, synthetic_round(index))
+    with pytest.raises(ConfigError, match="2 rounds cannot be split"):
+        load_rounds([few], RoundsSettings(), seed=0)
+    save_round(few, 2, synthetic_round(2, num_codewords=8))
+    with pytest.raises(ArtefactError, match=r"shape \(8, 4\).*\(16, 4\); train on collections of one size"):
+        load_rounds([few], RoundsSettings(), seed=0)
+
+
+@pytest.mark.parametrize("order", ["popularity", "none", "cosine"])
+def test_another_order_only_renumbers_the_codewords(order, rng, synthetic_round):
+    saved = synthetic_round(1)
+    moved = arrange(saved, order, rng=rng)
+    assert torch.equal(lookup(moved.indices, moved.quant_codebook), lookup(saved.indices, saved.quant_codebook))
+    assert torch.equal(lookup(moved.bs_indices, moved.quant_codebook), lookup(saved.bs_indices, saved.quant_codebook))
+    own = count(moved.bs_indices[None], 16).sum(dim=0) / saved.num_slots
+    torch.testing.assert_close(moved.popularity, own, rtol=1e-6, atol=1e-7)
+
+
+def test_orders_are_what_they_say(rng, synthetic_round):
+    saved = arrange(synthetic_round(1), "none", rng=rng)
+    assert (saved.popularity.diff() > 0).any(), "shuffled"
+    popular = arrange(saved, "popularity", rng=rng)
+    assert (popular.popularity.diff() <= 0).all()
+    chain = torch.nn.functional.normalize(arrange(saved, "cosine", rng=rng).quant_codebook, dim=1)
+    similar = (chain[:-1] * chain[1:]).sum(dim=1)
+    rest = chain @ chain.T
+    for place in range(15):  # each neighbour is the most similar of those still to come
+        assert similar[place] >= rest[place, place + 1 :].max() - 1e-6
+
+
+def test_shuffled_rounds_are_shuffled_differently(collection):
+    split = load_rounds([collection], RoundsSettings(order="none"), seed=0)
+    ranks = [r.popularity.argsort(descending=True).tolist() for r in split.train]
+    assert len({tuple(r) for r in ranks}) == len(ranks)
+
+
+def test_curvature_aware_rounds_are_quantised_anew(collection, rng, synthetic_round):
+    saved = synthetic_round(1)
+    again = requantize(saved, curvature_aware=True, rng=rng)
+    assert torch.equal(again.indices, nearest(saved.fragments, again.quant_codebook))
+    assert not torch.equal(again.quant_codebook, saved.quant_codebook)
+    split = load_rounds([collection], RoundsSettings(curvature_aware=True), seed=0)
+    assert (split.train[0].popularity.diff() <= 0).all()
+
+
+def test_without_raw_fragments_curvature_says_how_to_get_them(tmp_path, synthetic_round):
+    for index in range(3):
+        save_round(tmp_path, index, synthetic_round(index, raw=False))
+    with pytest.raises(ConfigError, match=r"round_00000.*no raw fragments.*--raw"):
+        load_rounds([tmp_path], RoundsSettings(curvature_aware=True), seed=0)
+
+
+def test_three_keys_are_enough_to_train_on(tmp_path, synthetic_round):
+    for index in range(3):
+        r = synthetic_round(index)
+        save_round(tmp_path, index, FragmentRound(r.indices, r.popularity, r.quant_codebook))
+    assert load_rounds([tmp_path], RoundsSettings(), seed=0).num_codewords == 16
+
+
+def test_samples_are_drawn_evenly_from_the_rounds(rng):
+    rounds = [plain_round(num_slots=50), plain_round(num_slots=50), plain_round(num_slots=7)]
+    chosen = choose_slots(rounds, 60, 8, rng=rng)
+    assert [len(c) for c in chosen] == [24, 24, 7]  # 60 over 3 rounds, in whole batches of 8, as far as there are slots
+    assert all(len(c.unique()) == len(c) for c in chosen)
+    assert [len(c) for c in choose_slots(rounds, None, 8, rng=rng)] == [50, 50, 7]
+
+
+def test_blocks_are_full_and_of_one_round(rng):
+    slots = [torch.arange(50), torch.arange(100, 120), torch.arange(200, 205)]
+    found = blocks(slots, 8, rng=rng)
+    assert sorted(n for n, _ in found) == [0] * 6 + [1] * 2 + [2]
+    for number, block in found:
+        assert len(block) == (5 if number == 2 else 8)
+        assert (block // 100 == number).all()
+    together = torch.cat([block for _, block in found])
+    assert len(together.unique()) == len(together)
+    assert [n for n, _ in found] != sorted(n for n, _ in found), "batches of different rounds are mixed"
+
+
+def test_a_batch_counts_its_slots_and_draws_its_channel():
+    saved, slots = plain_round(num_active=5), torch.tensor([4, 9])
+    settings = RoundsSettings(snr_db_low=-3, snr_db_high=7)
+    found = [draw(saved, slots, settings, rng=torch.Generator().manual_seed(s)) for s in range(200)]
+    for batch in found[:3]:
+        assert torch.equal(batch.counts, count(saved.indices, 16)[slots].float())
+        assert batch.num_active == 5
+    snr = torch.tensor([b.snr_db for b in found])
+    assert snr.min() >= -3
+    assert snr.max() <= 7
+    # the mean of 200 uniform numbers on a range of 10 has a deviation of 10/√(12·200) = 0.2
+    assert snr.mean().item() == pytest.approx(2, abs=0.8)
+    slot = sum(b.snr_reference == "slot" for b in found)
+    assert 72 <= slot <= 128, "a fair coin, four deviations of √50"
+    fixed = draw(saved, slots, settings.changed(snr_reference="round"), rng=torch.Generator())
+    assert fixed.snr_reference == "round"
+
+
+def test_impossible_settings_are_refused():
+    with pytest.raises(ConfigError, match=r"snr_db_low = 9.0 is above snr_db_high = 3.0"):
+        RoundsSettings(snr_db_low=9, snr_db_high=3)
+    with pytest.raises(ConfigError, match="nothing to train on"):
+        RoundsSettings(validation_fraction=0.5, test_fraction=0.5)
