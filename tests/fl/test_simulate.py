@@ -9,6 +9,9 @@ import pytest
 import torch
 
 from aircomp.artefact import read_json, read_tensors, tensor_hash, write_tensors
+from aircomp.channel.awgn import Awgn
+from aircomp.decode import make_decoder
+from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
 from aircomp.fl.simulate import simulate
 
@@ -173,6 +176,35 @@ def test_a_users_own_torch_dataset_model_and_rule_work(quick):
     assert result.model is model
     assert result.row["aggregator"] == "halved_mean"
     assert result.test_accuracy > 0.5
+
+
+def test_a_users_own_decoder_and_channel_carry_a_run(quick, digits):
+    codebook = make_codebook("gaussian", 128, 32, rng=torch.Generator().manual_seed(0))
+
+    class Mine:
+        """Lets gamp do the work and counts how often it was asked."""
+
+        calls = 0
+        codebook = make_codebook("gaussian", 128, 32, rng=torch.Generator().manual_seed(0))
+
+        def decode(self, received, popularity, **side):
+            Mine.calls += 1
+            return make_decoder("gamp", codebook).decode(received, popularity)
+
+    class Clean:
+        def transmit(self, signal, *, num_active, rng):
+            return signal
+
+    run = simulate(quick, dataset=digits, decoder=Mine(), channel=Clean())
+    assert Mine.calls == 3
+    assert run.row["uplink"] == "Mine"
+    assert run.experiment.uplink == "custom"
+    assert run.row["channel_uses_per_parameter"] == pytest.approx(32 / 20, rel=0.05)  # the last slot is padded
+
+
+def test_a_channel_without_a_radio_is_refused(quick, digits):
+    with pytest.raises(ConfigError, match="'ideal' has none"):
+        simulate(quick, dataset=digits, channel=Awgn(3.0))
 
 
 @pytest.mark.parametrize(

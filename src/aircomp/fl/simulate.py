@@ -97,7 +97,7 @@ def simulate(
         dataset: An `ImageData`, or a (train, test) pair of torch datasets, instead of `data.name`.
         uplink: A scheme's name, or an object of your own with its methods.
         aggregator: A rule's name, or a function of (counts, codewords).
-        decoder: A decoder of your own on the digital link.
+        decoder: A decoder of your own on the digital link; its attribute `codebook`, if any, is what devices send.
         channel: A channel of your own on the digital link.
         before: Applied to every update before error feedback and quantisation.
         after: Applied to the aggregate before the server step.
@@ -111,6 +111,12 @@ def simulate(
     names = {"uplink": uplink, "aggregator": aggregator}
     overrides |= {name: value for name, value in names.items() if isinstance(value, str)}
     experiment = configure(preset, overrides)
+    if decoder is not None or (uplink is not None and not isinstance(uplink, str)):
+        experiment = experiment.changed(uplink="custom")
+    if channel is not None and experiment.uplink in ("ideal", "perfect"):
+        raise ConfigError(
+            f"a channel was given, but uplink = {experiment.uplink!r} has none; choose a digital one, say gamp"
+        )
     data = _dataset(dataset, experiment, data_dir)
     module = model if model is not None else _model(experiment, data)
     own_rule = aggregator if aggregator is not None and not isinstance(aggregator, str) else None

@@ -46,16 +46,19 @@ def make_uplink(
         device: Where to compute.
         slot_layers: The parameter tensor of each slot, for decoders that use it.
         include_base_station: Whether the base station's own update joins the aggregate.
-        decoder: A decoder of your own, in place of the named one.
+        decoder: A decoder of your own in place of the named one; its attribute `codebook`, if it has one, is sent with.
     """
-    if name not in uplink_names():
+    if decoder is not None:
+        name = type(decoder).__name__
+    elif name not in uplink_names():
         raise unknown_name("uplink", name, uplink_names())
     if name == "ideal":
         return IdealUplink(include_base_station=include_base_station)
-    kind = designed_codebook(name) if encode.codebook == "auto" else encode.codebook
-    codebook = make_codebook(
-        kind, quantize.num_codewords, encode.codeword_length, rng=rngs.generator(seed, "random-access codebook")
-    ).to(device)
+    codebook = getattr(decoder, "codebook", None)
+    if codebook is None:
+        kind = designed_codebook(name) if encode.codebook == "auto" else encode.codebook
+        rng = rngs.generator(seed, "random-access codebook")
+        codebook = make_codebook(kind, quantize.num_codewords, encode.codeword_length, rng=rng).to(device)
     noise = channel.snr_reference if isinstance(channel, ChannelSettings) else "round"
     if decoder is None:
         decoder = make_decoder("genie" if name == "perfect" else name, codebook, snr_reference=noise)
