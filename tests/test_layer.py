@@ -121,8 +121,10 @@ def test_missing_truncated_and_foreign_files_are_named(tmp_path):
     ("change", "message"),
     [
         ({"num_layers": 3}, "does not hold the decoder that layer.json describes"),
-        ({"num_layers": 10**9}, "config.net: num_layers = 1000000000"),
-        ({"filters": 10**7}, "config.net: filters = 10000000"),
+        ({"num_layers": 10**9}, "does not hold the decoder that layer.json describes"),
+        ({"filters": 10**7}, "does not hold the decoder that layer.json describes"),
+        ({"cnn": False}, "does not hold the decoder that layer.json describes"),
+        ({"kernel": 4}, "config.net: kernel = 4"),
         ({"num_layres": 3}, "config.net: there is no setting 'num_layres'"),
     ],
 )

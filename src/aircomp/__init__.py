@@ -11,28 +11,44 @@ _PUBLIC = {
     "simulate": "aircomp.fl.simulate",
     "Simulation": "aircomp.fl.simulate",
     "transmit": "aircomp.channel.awgn",
-    "make_decoder": "aircomp.decode",
-    "decoder_names": "aircomp.decode",
+    "make_decoder": "aircomp.decoders",
+    "decoder_names": "aircomp.decoders",
     "Decoded": "aircomp.decode.base",
     "make_codebook": "aircomp.encode.codebook",
     "aggregate": "aircomp.aggregation.rules",
     "aggregator_names": "aircomp.aggregation.rules",
     "make_uplink": "aircomp.uplinks.schemes",
     "uplink_names": "aircomp.uplinks.schemes",
+    "CommunicationLayer": "aircomp.layer",
     "AirCompError": "aircomp.errors",
 }
 
-__all__ = ["AirCompError", "Decoded", "Simulation", "__version__", "aggregate", "aggregator_names", "decoder_names",
-           "make_codebook", "make_decoder", "make_uplink", "simulate", "transmit", "uplink_names"]  # fmt: skip
+__all__ = [
+    "AirCompError",
+    "CommunicationLayer",
+    "Decoded",
+    "Simulation",
+    "__version__",
+    "aggregate",
+    "aggregator_names",
+    "decoder_names",
+    "make_codebook",
+    "make_decoder",
+    "make_uplink",
+    "simulate",
+    "transmit",
+    "uplink_names",
+]
 
 if TYPE_CHECKING:
     from aircomp.aggregation.rules import aggregate, aggregator_names
     from aircomp.channel.awgn import transmit
-    from aircomp.decode import decoder_names, make_decoder
     from aircomp.decode.base import Decoded
+    from aircomp.decoders import decoder_names, make_decoder
     from aircomp.encode.codebook import make_codebook
     from aircomp.errors import AirCompError
     from aircomp.fl.simulate import Simulation, simulate
+    from aircomp.layer import CommunicationLayer
     from aircomp.uplinks.schemes import make_uplink, uplink_names
 
 

@@ -6,7 +6,6 @@
 Both hashes are checked on loading: a decoder is never paired with another codebook than its own.
 """
 
-import math
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +22,10 @@ from aircomp.errors import ArtefactError, ConfigError, ShapeError
 
 MAX_CODEWORDS, MAX_LENGTH = 32_767, 65_536
 """What a file may claim."""
+
+
+Noise = Literal["round", "slot"]
+"""Whether the noise variance is one for the round, or follows the power of each slot."""
 
 
 class CommunicationLayer:
@@ -45,16 +48,17 @@ class CommunicationLayer:
         codebook: Float[Tensor, "codewords uses"],
         net: AmpDaNet,
         *,
-        noise: Literal["round", "slot"] = "round",
+        noise: Noise = "round",
         config: dict[str, Any] | None = None,
         training: dict[str, Any] | None = None,
     ):
         self.codebook = check_codebook(codebook.detach())
-        self.net, self.noise = net, noise
+        self.net = net
+        self.noise: Noise = noise
         self.config, self.training = config or {}, training or {}
         self._decoder = self.decoder(noise=noise)
 
-    def decoder(self, *, noise: Literal["round", "slot"] | None = None) -> AmpDaNetDecoder:
+    def decoder(self, *, noise: Noise | None = None) -> AmpDaNetDecoder:
         """Return the decoder alone, for noise that is one for the `round` or follows each `slot`."""
         return AmpDaNetDecoder(self.net, self.codebook, noise=noise or self.noise)
 
@@ -96,7 +100,7 @@ class CommunicationLayer:
 
     @classmethod
     def load(
-        cls, directory: str | Path | None = None, *, noise: Literal["round", "slot"] = "round", device: str = "cpu"
+        cls, directory: str | Path | None = None, *, noise: Noise = "round", device: str = "cpu"
     ) -> "CommunicationLayer":
         """Read a layer directory, by default the one that comes with the package.
 
@@ -113,7 +117,7 @@ class CommunicationLayer:
             return cls._read(bundled, noise, device)
 
     @classmethod
-    def _read(cls, directory: Path, noise: Literal["round", "slot"], device: str) -> "CommunicationLayer":
+    def _read(cls, directory: Path, noise: Noise, device: str) -> "CommunicationLayer":
         description = _described(directory / "layer.json")
         path = directory / "layer.safetensors"
         tensors, _ = read_tensors(path)
@@ -132,6 +136,11 @@ class CommunicationLayer:
         return cls(
             codebook.to(device), net, noise=noise, config=description["config"], training=description["training"]
         )
+
+
+def has_bundled_layer() -> bool:
+    """Tell whether this build of the package carries a trained layer."""
+    return (resources.files("aircomp") / "weights" / "layer.json").is_file()
 
 
 def _described(path: Path) -> dict[str, Any]:
@@ -166,18 +175,18 @@ def _rebuild(path: Path, description: Path, settings: dict[str, Any], weights: d
         parsed = AmpDaNetSettings.parse(settings)
     except ConfigError as error:
         raise ArtefactError(f"{description}: config.net: {error}") from None
-    with torch.device("meta"):  # names and shapes only: whatever is claimed takes no memory
-        net = AmpDaNet(parsed)
-    expected = {name: tuple(weight.shape) for name, weight in net.state_dict().items()}
-    found = {name: tuple(weight.shape) for name, weight in weights.items()}
-    if expected != found:
-        odd = sorted(set(expected.items()) ^ set(found.items()))[0]
-        raise ArtefactError(
-            f"{path} does not hold the decoder that layer.json describes (see {odd[0]}); restore both or train anew"
-        )
-    if not all(math.isfinite(float(weight.sum())) for weight in weights.values()):
+    foreign = f"{path} does not hold the decoder that layer.json describes; restore both files or train anew"
+    # before building it: a description may claim more than memory holds, the file's weights have been read
+    claimed = parsed.num_layers * (parsed.filters**2 * parsed.kernel if parsed.cnn else 1)
+    if claimed > sum(weight.numel() for weight in weights.values()):
+        raise ArtefactError(foreign)
+    net = AmpDaNet(parsed)
+    shapes = {name: weight.shape for name, weight in weights.items()}
+    if shapes != {name: weight.shape for name, weight in net.state_dict().items()}:
+        raise ArtefactError(foreign)
+    if not all(torch.isfinite(weight).all() for weight in weights.values()):
         raise ArtefactError(f"{path} holds weights that are not finite; restore it or train anew")
-    net.load_state_dict(weights, assign=True)
+    net.load_state_dict(weights)
     return net.eval().requires_grad_(False)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from aircomp.artefact import read_json, read_tensors, tensor_hash, write_tensors
 from aircomp.channel.awgn import Awgn
-from aircomp.decode import make_decoder
+from aircomp.decoders import make_decoder
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
 from aircomp.fl.simulate import simulate

@@ -32,11 +32,10 @@ def synthetic_round():
     return _synthetic_round
 
 
-@pytest.fixture
-def collection(tmp_path):
-    """Return a fragments directory of six small rounds."""
-    directory = tmp_path / "fragments"
-    directory.mkdir()
+@pytest.fixture(scope="session")
+def collection(tmp_path_factory):
+    """Return a fragments directory of six small rounds, for reading only."""
+    directory = tmp_path_factory.mktemp("collection") / "fragments"
     for index in range(6):
         save_round(directory, index, _synthetic_round(index))
     return directory

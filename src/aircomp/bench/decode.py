@@ -1,15 +1,16 @@
 """How fast are quantisation, decoding and rounding? A paper-sized round, one thread, beside the plain versions."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from aircomp import rng as rngs
 from aircomp.bench.timing import interleaved
 from aircomp.channel.awgn import transmit
-from aircomp.decode import make_decoder
 from aircomp.decode.amp_da import start_activity
 from aircomp.decode.rounding import round_to_sum
+from aircomp.decoders import make_decoder
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.fl.executors import one_thread
 from aircomp.plain import amp_da as plain_amp_da
@@ -38,6 +39,7 @@ def bench_decode(num_slots: int, repeats: int) -> list[Row]:
     }
     popularity = quantizer.popularity
     soft = decoders["gamp"].decode(received["two-bases"], popularity).mean
+    draws = torch.rand(NUM_CODEWORDS, 6, dtype=torch.float64, generator=rng)
     few, some = min(20, num_slots), min(500, num_slots)
     activity = start_activity(NUM_CODEWORDS, USES)
 
@@ -72,14 +74,14 @@ def bench_decode(num_slots: int, repeats: int) -> list[Row]:
         "quantise ten devices": (
             lambda: nearest(fragments[1:], quantizer.codebook),
             num_slots,
-            lambda: plain_quantize.nearest(fragments[1:, :some], quantizer.codebook),
+            lambda: plain_quantize.nearest(fragments[1:, :some].flatten(0, 1), quantizer.codebook),
             some,
         ),
         "quantisation codebook": (
             lambda: build(fragments[0], QuantizeSettings(), rng=rngs.generator(0, "bench codebook")),
             num_slots,
-            lambda: None,
-            0,
+            lambda: plain_quantize.kmeans_plus_plus(fragments[0, :some], draws),
+            some,
         ),
     }
     with one_thread():
@@ -96,3 +98,22 @@ def _row(name: str, seconds: float, slots: int, plain_seconds: float, plain_slot
         plain_rate = plain_slots / plain_seconds
         row |= {"plain_slots_per_second": plain_rate, "times_plain": row["slots_per_second"] / plain_rate}
     return row
+
+
+def bench_scaling(num_slots: int, repeats: int) -> list[Row]:
+    """Return decoding time against the number of slots: it should grow in proportion."""
+    rng = rngs.generator(0, "bench scaling")
+    popularity = 1 / torch.arange(1, NUM_CODEWORDS + 1).float()
+    chosen = torch.multinomial(popularity, NUM_ACTIVE * num_slots, replacement=True, generator=rng)
+    counts = count(chosen.view(NUM_ACTIVE, num_slots), NUM_CODEWORDS)
+    sizes = [num_slots // 4, num_slots // 2, num_slots]
+    rows = []
+    for name, kind in (("amp-da", "bernoulli"), ("gamp", "two-bases")):
+        codebook = make_codebook(kind, NUM_CODEWORDS, USES, rng=rng)
+        received = transmit(counts, codebook, snr_db=10.0, rng=rng)
+        decoder = make_decoder(name, codebook)
+        runs = {str(size): partial(decoder.decode, received[:size], popularity) for size in sizes}
+        with one_thread():
+            seconds = interleaved(runs, repeats)
+        rows += [{"contender": name, "slots": size, "seconds": seconds[str(size)]} for size in sizes]
+    return [row | {"microseconds_per_slot": 1e6 * row["seconds"] / row["slots"]} for row in rows]

@@ -13,6 +13,7 @@ COMMANDS = {
     "demo": "the main job on data that comes with the package",
     "simulate": "one federated run over an uplink",
     "collect": "save the fragments of a perfect-aggregation run, for pretraining and evaluation",
+    "pretrain": "train codebook and decoder end to end on saved fragments",
     "evaluate": "decode saved rounds with several decoders",
     "cost": "what a scheme costs for a model: slots, channel uses, air time, energy",
     "bench": "speed, as ratios measured side by side",

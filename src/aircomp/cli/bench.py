@@ -73,7 +73,7 @@ def _simulate(options: SimulateOptions) -> None:
 
 
 def _decode(options: DecodeOptions) -> None:
-    from aircomp.bench.decode import bench_decode
+    from aircomp.bench.decode import bench_decode, bench_scaling
 
     rows = bench_decode(options.slots, options.repeats)
     columns = {
@@ -84,7 +84,10 @@ def _decode(options: DecodeOptions) -> None:
         "seconds": "s per round",
     }
     print_table(f"{options.slots} slots, one thread", rows, columns)
-    _write(options.out, "bench decode", rows)
+    scaling = bench_scaling(options.slots, options.repeats)
+    heads = {"contender": "contender", "slots": "slots", "seconds": "s", "microseconds_per_slot": "µs per slot"}
+    print_table("time against slots", scaling, heads)
+    _write(options.out, "bench decode", rows + scaling)
 
 
 def _write(out: Path | None, command: str, rows: list[results.Row]) -> None:

@@ -12,6 +12,7 @@ from aircomp.cost import Radio, round_cost
 from aircomp.encode.codebook import EncodeSettings
 from aircomp.errors import ConfigError
 from aircomp.fl import models
+from aircomp.layer import has_bundled_layer
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.uplinks.schemes import make_uplink, uplink_names
 
@@ -69,12 +70,16 @@ def run(args: Sequence[str]) -> None:
             options.num_active,
             Radio(options.bandwidth_hz),
         )
-        for name in options.uplink or uplink_names()
+        for name in options.uplink or _available()
     ]
     print_table(f"one round, {num_params:,} parameters, {options.num_active} devices", rows, COLUMNS)
     if options.out is not None:
         config = {"num_parameters": num_params, "quantize": options.quantize.model_dump()}
         results.write_result(options.out / "result.json", "cost", config, 0, rows)
+
+
+def _available() -> list[str]:
+    return [name for name in uplink_names() if name != "amp-da-net" or has_bundled_layer()]
 
 
 def count_parameters(options: Options) -> int:

@@ -10,7 +10,7 @@ import tyro
 from aircomp import results
 from aircomp.channel.snr import SnrReference
 from aircomp.cli.common import default_out, parse, print_table, progress_bar
-from aircomp.decode import decoder_names
+from aircomp.decoders import decoder_names
 from aircomp.encode.codebook import CodebookKind
 from aircomp.errors import ArtefactError, unknown_name
 from aircomp.train.evaluate import Plan, evaluate
@@ -44,7 +44,9 @@ class Options:
     """Decoders to compare."""
     snr_reference: SnrReference = "round"
     """What the SNR refers to."""
-    codebook: Literal["auto"] | CodebookKind = "auto"
+    layer: Path | None = None
+    """Directory of a trained layer; by default the one that comes with the package."""
+    codebook: Literal["auto", "layer", CodebookKind] = "auto"
     """Random-access codebook; by default the one that each decoder was designed for."""
     slots: int | None = None
     """Take a seeded sample of so many slots of each round."""
@@ -72,6 +74,7 @@ def run(args: Sequence[str]) -> None:
         options.snr_db,
         options.snr_reference,
         options.codebook,
+        layer=options.layer,
         num_slots=options.slots,
         seed=options.seed,
         device=options.device,

@@ -86,9 +86,9 @@ def starting_point(args: Sequence[str]) -> PretrainSettings:
 
 def _value(args: Sequence[str], flag: str) -> str | None:
     """Find what a flag is set to before the arguments are parsed, because it decides their defaults."""
-    for word, following in zip(args, [*args[1:], ""], strict=True):
+    for place, word in enumerate(args):
         if word.startswith(f"{flag}="):
             return word.removeprefix(f"{flag}=")
-        if word == flag:
-            return following
+        if word == flag and place + 1 < len(args):
+            return args[place + 1]
     return None

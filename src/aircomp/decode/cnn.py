@@ -9,6 +9,7 @@ or rearranged, and the products are tall enough to run near the processor's spee
 """
 
 import math
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,7 +44,7 @@ class Cnn(nn.Module):
 
         Args:
             features: Six maps, each with a row for every slot, or one row for all of them.
-            workspace: Memory to compute in, where no gradients are needed; kept from call to call by the caller.
+            workspace: Memory to compute in, kept from call to call by the caller.
         """
         slots = max(len(f) for f in features)
         like = features[0]
@@ -55,96 +56,107 @@ class Cnn(nn.Module):
                 (self.weight_out, self.bias_out),
             )
         ]
+        workspace = Workspace() if workspace is None else workspace
         if torch.is_grad_enabled():
             stacked = torch.stack([f.expand(slots, -1) for f in features])
-            return _Convolutions.apply(stacked, *(t for layer in layers for t in layer))  # pyright: ignore
-        buffers = (Workspace() if workspace is None else workspace).take(like, slots, self.weight_in.shape)
-        n, pad = like.shape[1], self.weight_in.shape[2] // 2
-        for channel, f in zip(buffers.features, features, strict=True):
-            channel[pad : pad + n] = f.T
-        return _convolve(buffers, layers).T
+            return _Convolutions.apply(stacked, workspace, *(t for layer in layers for t in layer))
+        lease = workspace.borrow(like, slots, self.weight_in.shape[0], self.weight_in.shape[2])
+        for channel, f in zip(lease.buffers.inner_features, features, strict=True):
+            channel.copy_(f.T)
+        return _convolve(lease.buffers, layers).T
 
 
 class Buffers:
     """Zero-padded memory for one number of slots: the features and both hidden maps, codewords outermost."""
 
-    def __init__(self, like: Tensor, slots: int, filters: int, pad: int):
-        n = like.shape[1]
-        self.shape, self.pad, self.rows = (n, slots), pad, n * slots
-        self.features = like.new_zeros(NUM_FEATURES, n + 2 * pad, slots)
-        self.first, self.second = self.padded(like, filters), self.padded(like, filters)
+    def __init__(self, like: Tensor, slots: int, filters: int, kernel: int):
+        self.shape, self.rows = (like.shape[1], slots), like.shape[1] * slots
+        self.border = kernel // 2 * slots
+        self.features = like.new_zeros(NUM_FEATURES, self.rows + 2 * self.border)
+        self.first = like.new_zeros(self.rows + 2 * self.border, filters)
+        self.second = torch.zeros_like(self.first)
 
     @property
-    def feature_rows(self) -> Tensor:
-        """The features as [rows, channels]; a matrix product takes a transposed matrix as it is."""
-        return self.features.view(NUM_FEATURES, -1).T
-
-    def padded(self, like: Tensor, channels: int) -> Tensor:
-        """Return a new map with zeros in the padding; the rest is to be written."""
-        border = self.pad * self.shape[1]
-        padded = like.new_empty(self.rows + 2 * border, channels)
-        padded[:border] = 0
-        padded[self.rows + border :] = 0
-        return padded
+    def inner_features(self) -> Float[Tensor, "channels codewords slots"]:
+        """The features without the padding."""
+        return self.features[:, self.border : self.border + self.rows].view(NUM_FEATURES, *self.shape)
 
     def inner(self, padded: Tensor) -> Tensor:
         """Return the rows of a map without the padding."""
-        first = self.pad * self.shape[1]
-        return padded[first : first + self.rows]
+        return padded[self.border : self.border + self.rows]
+
+
+class Lease:
+    """The right to use some buffers, for as long as somebody holds it."""
+
+    def __init__(self, buffers: Buffers):
+        self.buffers = buffers
 
 
 class Workspace:
-    """Buffers that live from one chunk of slots to the next: allocating them anew takes longer than filling them."""
+    """Buffers used again and again: memory that is new to the process takes longer to enter than to compute with.
+
+    Buffers are free once nobody holds their lease, which in training means that the graph of the backward pass is gone.
+    """
 
     def __init__(self):
-        self._buffers: dict[int, Buffers] = {}
+        self._leases: dict[tuple, list[tuple[Buffers, weakref.ref[Lease]]]] = {}
 
-    def take(self, like: Tensor, slots: int, shape: torch.Size) -> Buffers:
-        """Return the buffers for so many slots, with the padding still zero."""
-        if slots not in self._buffers:
-            self._buffers[slots] = Buffers(like, slots, shape[0], shape[2] // 2)
-        return self._buffers[slots]
+    def borrow(self, like: Tensor, slots: int, filters: int, kernel: int) -> Lease:
+        """Return a lease on buffers whose padding is zero and whose inside is anything."""
+        key = (like.shape[1], slots, filters, kernel, like.dtype, like.device)
+        known = self._leases.setdefault(key, [])
+        free = next((i for i, (_, lease) in enumerate(known) if lease() is None), None)
+        buffers = Buffers(like, slots, filters, kernel) if free is None else known.pop(free)[0]
+        lease = Lease(buffers)
+        known.append((buffers, weakref.ref(lease)))
+        return lease
+
+    def __reduce__(self):
+        """Copies and pickles begin empty."""
+        return Workspace, ()
 
 
 class _Convolutions(torch.autograd.Function):
     """The network with its backward pass, which is shifted products again; autograd would copy every shift."""
 
     @staticmethod
-    def forward(ctx: Any, stacked: Tensor, *params: Tensor) -> Tensor:
-        _, slots, n = stacked.shape
+    def forward(ctx: Any, stacked: Tensor, workspace: Workspace, *params: Tensor) -> Tensor:
         w_in, b_in, w_mid, b_mid, w_out, b_out = params
-        buffers = Buffers(stacked[0], slots, w_in.shape[2], w_in.shape[0] // 2)
-        buffers.features[:, buffers.pad : buffers.pad + n] = stacked.mT
-        out = _convolve(buffers, [(w_in, b_in), (w_mid, b_mid), (w_out, b_out)])
-        ctx.buffers = buffers
+        lease = workspace.borrow(stacked[0], stacked.shape[1], w_in.shape[2], w_in.shape[0])
+        lease.buffers.inner_features.copy_(stacked.mT)
+        out = _convolve(lease.buffers, [(w_in, b_in), (w_mid, b_mid), (w_out, b_out)])
+        ctx.workspace, ctx.lease = workspace, lease
         ctx.save_for_backward(w_in, w_mid, w_out)
         return out.T
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor):  # noqa: ANN205
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  (what the decorator makes of it)
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        (gradient,) = grad_outputs
         w_in, w_mid, w_out = ctx.saved_tensors
-        b: Buffers = ctx.buffers
-        n, slots = b.shape
-        by_out = b.padded(gradient, 1)
+        b: Buffers = ctx.lease.buffers
+        lease = ctx.workspace.borrow(gradient, len(gradient), w_in.shape[2], w_in.shape[0])
+        by: Buffers = lease.buffers  # the gradients have the same shapes
+        by_out = gradient.new_zeros(len(b.first), 1)
         b.inner(by_out).copy_(gradient.T.reshape(-1, 1))
-        by_second, by_first = b.padded(gradient, w_mid.shape[2]), b.padded(gradient, w_mid.shape[1])
-        by_features = gradient.new_empty(NUM_FEATURES, b.rows)
         by_w_out = _by_weight(b, by_out, b.second, w_out)
-        _through_relu(_by_input(b, by_out, w_out, out=b.inner(by_second)), b.inner(b.second))
-        by_w_mid = _by_weight(b, by_second, b.first, w_mid)
-        _through_relu(_by_input(b, by_second, w_mid, out=b.inner(by_first)), b.inner(b.first))
-        by_w_in = _by_weight(b, by_first, b.feature_rows, w_in)
-        _by_input(b, by_first, w_in, out=by_features.T)
-        by_stacked = by_features.view(-1, n, slots).mT
-        return by_stacked, by_w_in, by_first.sum(0), by_w_mid, by_second.sum(0), by_w_out, by_out.sum(0)
+        _through_relu(_by_input(b, by_out, w_out, out=b.inner(by.second)), b.inner(b.second))
+        by_w_mid = _by_weight(b, by.second, b.first, w_mid)
+        _through_relu(_by_input(b, by.second, w_mid, out=b.inner(by.first)), b.inner(b.first))
+        by_w_in = _by_weight(b, by.first, b.features.T, w_in)
+        _by_input(b, by.first, w_in, out=b.inner(by.features.T))
+        by_stacked = by.inner_features.mT.contiguous()
+        return by_stacked, None, by_w_in, by.first.sum(0), by_w_mid, by.second.sum(0), by_w_out, by_out.sum(0)
 
 
 def _convolve(b: Buffers, layers: Sequence[tuple[Tensor, Tensor]]) -> Float[Tensor, "codewords slots"]:
     """Run the three convolutions on features that lie in the buffers."""
     (w_in, b_in), (w_mid, b_mid), (w_out, b_out) = layers
     slots = b.shape[1]
-    _shifted_product(b.feature_rows, w_in, b_in, slots, out=b.inner(b.first)).relu_()
+    _shifted_product(b.features.T, w_in, b_in, slots, out=b.inner(b.first)).relu_()
     _shifted_product(b.first, w_mid, b_mid, slots, out=b.inner(b.second)).relu_()
     out = b_out.repeat(b.rows)
     for k, w in enumerate(w_out):  # matrix-vector products: much faster than matrix products with one column
@@ -161,7 +173,7 @@ def _shifted_product(x: Tensor, weight: Tensor, bias: Tensor, slots: int, *, out
     return out
 
 
-def _by_weight(b: Buffers, gradient: Tensor, x: Tensor, weight: Tensor) -> Float[Tensor, "kernel in out"]:
+def _by_weight(b: Buffers, gradient: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     """Return the gradient of a convolution by its weight."""
     slots, inner = b.shape[1], b.inner(gradient)
     return torch.stack([x[k * slots : k * slots + b.rows].T @ inner for k in range(len(weight))])

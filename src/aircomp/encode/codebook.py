@@ -4,9 +4,11 @@ Summed codewords are `count(indices, n) @ codebook`: superposition needs only ho
 """
 
 import math
-from typing import Literal, get_args
+from pathlib import Path
+from typing import Annotated, Literal, get_args
 
 import torch
+import tyro
 from jaxtyping import Float, Int, Integer
 from pydantic import Field
 from torch import Tensor
@@ -20,8 +22,10 @@ CodebookKind = Literal["gaussian", "bernoulli", "two-bases"]
 class EncodeSettings(Settings):
     """Which codeword each index sends."""
 
-    codebook: Literal["auto", CodebookKind] = "auto"
-    """Kind of random-access codebook, for decoders not tied to a learned one; auto: what each was designed for."""
+    codebook: Literal["auto", "layer", CodebookKind] = "auto"
+    """Kind of random-access codebook; auto: what each decoder was designed for; layer: a trained one."""
+    layer: Annotated[Path | None, tyro.conf.arg(aliases=["--layer"])] = None
+    """Directory of a trained communication layer; by default the one that comes with the package."""
     codeword_length: int = Field(default=64, ge=1)
     """Real channel uses of one slot (paper: l = 64); two-bases needs a power of two."""
 

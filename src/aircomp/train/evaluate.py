@@ -14,10 +14,11 @@ from aircomp import metrics
 from aircomp import rng as rngs
 from aircomp.channel.awgn import transmit
 from aircomp.channel.snr import SnrReference
-from aircomp.decode import designed_codebook, make_decoder
 from aircomp.decode.base import Decoded
 from aircomp.decode.simple import Genie
-from aircomp.encode.codebook import count, make_codebook
+from aircomp.decoders import Pairing, pair
+from aircomp.encode.codebook import count
+from aircomp.errors import ConfigError
 from aircomp.results import Row
 from aircomp.train.fragments import FragmentRound, load_round, round_files
 
@@ -32,6 +33,8 @@ class Plan:
     codebook: str = "auto"
     """Random-access codebook; auto: the one that each decoder was designed for."""
     codeword_length: int = 64
+    layer: Path | None = None
+    """Directory of a trained layer; the bundled one if None."""
     num_slots: int | None = None
     """Slots sampled from each round; all if None."""
     seed: int = 0
@@ -79,9 +82,14 @@ def sample_slots(saved: FragmentRound, plan: Plan, index: int) -> FragmentRound:
 def _decode(
     saved: FragmentRound, counts: Int[Tensor, "slots codewords"], name: str, snr_db: float, plan: Plan, index: int
 ) -> Row:
-    kind = designed_codebook(name) if plan.codebook == "auto" else plan.codebook
-    rng = rngs.generator(plan.seed, "random-access codebook")
-    codebook = make_codebook(kind, saved.num_codewords, plan.codeword_length, rng=rng).to(plan.device)
+    pairing = Pairing(
+        plan.codebook, saved.num_codewords, plan.codeword_length, plan.layer, plan.snr_reference, plan.seed, plan.device
+    )
+    decoder, codebook, kind = pair(name, pairing)
+    if len(codebook) != saved.num_codewords:
+        raise ConfigError(
+            f"the layer has {len(codebook)} codewords, but the saved rounds have {saved.num_codewords}; use another layer"
+        )
     counts = counts.to(plan.device)
     received = transmit(
         counts,
@@ -91,7 +99,6 @@ def _decode(
         rng=rngs.generator(plan.seed, "evaluated noise", index),  # the same for every decoder and SNR, up to scale
         num_active=saved.num_active,
     )
-    decoder = make_decoder(name, codebook, snr_reference=plan.snr_reference)
     side = {"bs_indices": saved.bs_indices, "slot_layers": saved.slot_layers, "quant_codebook": saved.quant_codebook}
     side = {key: None if value is None else value.to(plan.device) for key, value in side.items()}
     if isinstance(decoder, Genie):

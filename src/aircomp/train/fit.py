@@ -65,11 +65,12 @@ def pretrain(
         raise ArtefactError(
             f"{directory} holds a communication layer; replace it with --overwrite or choose another --out"
         )
+    training = _Training(settings, split, directory, device, on_epoch)
     with open_run(directory, settings, resume=resume, overwrite=overwrite, read=read_toml):
         if not resume:
             for name in ("layer.json", "layer.safetensors"):  # they belong to what is replaced
                 (directory / name).unlink(missing_ok=True)
-        return _Training(settings, split, directory, device, on_epoch).run(resume=resume)
+        return training.run(resume=resume)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from torch import nn
 
 from aircomp import rng as rngs
 from aircomp.channel.awgn import transmit
-from aircomp.decode.amp_da_net import AmpDaNet, NetOutput
+from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, NetOutput
 from aircomp.encode.learned import LearnedCodebook
 from aircomp.errors import ConfigError, TrainingDiverged
 from aircomp.train import loss as losses
@@ -27,10 +27,14 @@ class LayerModel(nn.Module):
         super().__init__()
         rng = rngs.generator(settings.seed, "learned codebook")
         self.codebook = LearnedCodebook(settings.codebook, num_codewords, settings.codeword_length, rng=rng)
-        self.net = AmpDaNet(settings.net)
+        self.net = AmpDaNet(settings.net, rng=rngs.generator(settings.seed, "decoder weights"))
 
     def forward(self, batch: Batch, *, rng: torch.Generator) -> NetOutput:
-        """Send a batch over the channel and decode it."""
+        """Send a batch over the channel and decode it, from the estimates that the decoder itself would start from.
+
+        They are of the batch, where those of the decoder are of the whole round; the more slots a batch has, the more
+        alike they are (`batch_slots`).
+        """
         codebook = self.codebook()
         received = transmit(
             batch.counts,
@@ -40,7 +44,11 @@ class LayerModel(nn.Module):
             rng=rng,
             num_active=batch.num_active,
         )
-        return self.net(received, codebook, batch.popularity)
+        with torch.no_grad():
+            decoder = AmpDaNetDecoder(self.net, codebook.detach(), noise=batch.snr_reference)
+            popularity = batch.popularity / batch.popularity.sum()
+            shared, noise_var = decoder._estimate(received.detach(), popularity, decoder.codebook, None, None)
+        return self.net.unroll(received, codebook, shared.rate, noise_var)
 
 
 def batch_loss(model: LayerModel, batch: Batch, weights: losses.LossSettings, *, rng: torch.Generator) -> losses.Terms:

@@ -4,12 +4,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from aircomp import rng as rngs
 from aircomp.channel.awgn import Awgn, Channel
 from aircomp.channel.snr import ChannelSettings
-from aircomp.decode import decoder_names, designed_codebook, make_decoder
 from aircomp.decode.base import Decoder
-from aircomp.encode.codebook import EncodeSettings, make_codebook
+from aircomp.decoders import Pairing, decoder_names, pair
+from aircomp.encode.codebook import EncodeSettings
 from aircomp.errors import unknown_name
 from aircomp.link import DigitalUplink
 from aircomp.quantize.codebook import QuantizeSettings
@@ -55,13 +54,13 @@ def make_uplink(
     if name == "ideal":
         return IdealUplink(include_base_station=include_base_station)
     codebook = getattr(decoder, "codebook", None)
-    if codebook is None:
-        kind = designed_codebook(name) if encode.codebook == "auto" else encode.codebook
-        rng = rngs.generator(seed, "random-access codebook")
-        codebook = make_codebook(kind, quantize.num_codewords, encode.codeword_length, rng=rng).to(device)
-    noise = channel.snr_reference if isinstance(channel, ChannelSettings) else "round"
-    if decoder is None:
-        decoder = make_decoder("genie" if name == "perfect" else name, codebook, snr_reference=noise)
+    reference = channel.snr_reference if isinstance(channel, ChannelSettings) else "round"
+    pairing = Pairing(
+        encode.codebook, quantize.num_codewords, encode.codeword_length, encode.layer, reference, seed, device
+    )
+    if decoder is None or codebook is None:
+        partner, codebook, _ = pair("genie" if name not in decoder_names() else name, pairing)
+        decoder = decoder or partner
     air = Awgn(channel.snr_db, channel.snr_reference) if isinstance(channel, ChannelSettings) else channel
     link = DigitalUplink(
         name, codebook, decoder, air, quantize, slot_layers=slot_layers, include_base_station=include_base_station

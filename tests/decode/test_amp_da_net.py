@@ -1,0 +1,413 @@
+import copy
+
+import pytest
+import torch
+
+from aircomp.decode import amp_da_net
+from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decode.estimate import estimate_round
+from aircomp.decode.gamp import MIN_NOISE, Gamp, PreparedCodebook, iterate
+from aircomp.decode.net_blocks import (
+    Evidence,
+    Scalars,
+    expectation_maximisation,
+    initial_belief,
+    standardised,
+    tied_activity,
+)
+from aircomp.decode.prior import reach_for
+from aircomp.encode.codebook import count, make_codebook
+from aircomp.errors import ConfigError, ShapeError
+from aircomp.plain.amp_da_net import unroll as plain_unroll
+from aircomp.rng import generator
+from aircomp.testing import check_decoder
+
+CODEBOOK = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))
+GATES = ("damping", "cnn_gate", "rate_gate", "activity_gate", "noise_gate")
+
+
+def draw_round(num_slots, num_active, snr_db, *, codebook=CODEBOOK, reference="round", seed=0):
+    rng = generator(seed, "round", num_active)
+    n = len(codebook)
+    zipf = torch.arange(1.0, n + 1) ** -1.2
+    popularity, truth = (zipf * torch.exp(0.3 * torch.randn(n, generator=rng)) for _ in range(2))
+    indices = torch.multinomial(truth.expand(num_active, -1), num_slots, replacement=True, generator=rng)
+    counts = count(indices, n)
+    signal = counts.float() @ codebook
+    power = signal.square().mean(1)
+    noise_var = (power if reference == "slot" else power.mean().expand_as(power)) / 10 ** (snr_db / 10)
+    received = signal + noise_var.sqrt()[:, None] * torch.randn(signal.shape, generator=rng)
+    return received, popularity / popularity.sum(), counts, noise_var
+
+
+def accuracy(counts, truth):
+    return (1 - (counts - truth).abs().sum(1) / truth.sum(1)).clamp(0, 1).mean().item()
+
+
+def trained(**settings):
+    """Return a network as training might leave it: every parameter away from where it starts."""
+    net, rng = AmpDaNet(AmpDaNetSettings(**settings)), generator(0, "trained")
+    with torch.no_grad():
+        for name, p in net.named_parameters():
+            noise = torch.randn(p.shape, generator=rng)
+            p.add_(0.3 * noise if "." not in name else 0.03 * noise)
+    return net
+
+
+def neutral(**settings):
+    net = AmpDaNet(AmpDaNetSettings(**settings))
+    with torch.no_grad():
+        for name in GATES:
+            getattr(net, name).fill_(-100.0)  # the sigmoid of which is zero in float32
+    return net
+
+
+def tiny(**settings):
+    """Return a small network, its codebook and a round, in double precision, away from kinks."""
+    net = trained(num_layers=3, filters=3, **settings).double()
+    rows = torch.randn(6, 4, generator=generator(1, "rows"), dtype=torch.float64)
+    rows = rows / rows.norm(dim=1, keepdim=True)
+    y = torch.randn(5, 4, generator=generator(2, "signal"), dtype=torch.float64)
+    rate = 0.2 + torch.rand(6, generator=generator(3, "rate"), dtype=torch.float64)
+    return net, rows, y, rate, torch.full((5,), 0.2, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("noise", "coupling"), [("round", "round"), ("slot", "slot")])
+def test_it_has_the_properties_of_a_decoder(noise, coupling):
+    net = trained(num_layers=2, filters=4, coupling=coupling)
+    check_decoder(lambda codebook: AmpDaNetDecoder(net, codebook, noise=noise))
+
+
+@pytest.mark.parametrize("snr_db", [-10.0, 0.0, 5.0, 10.0, 40.0])
+def test_with_neutral_parameters_it_is_gamp(snr_db):
+    received, popularity, _, noise_var = draw_round(60, 10, snr_db)
+    net, mean_noise = neutral(), noise_var.double().mean().item()
+    rate = estimate_round(received, popularity, CODEBOOK, num_active=10, noise_var=mean_noise).rate
+    noise = noise_var.clamp(min=MIN_NOISE)
+    reach = reach_for(float(noise.max() + (rate @ CODEBOOK.square()).max()), max_count=10)
+    gamp = iterate(received, PreparedCodebook.of(CODEBOOK), noise[:, None], rate[None], iterations=10, reach=reach)
+    whole = net(received, CODEBOOK, popularity, num_active=10, noise_var=noise_var)
+    torch.testing.assert_close(whole.mean, gamp.x_hat, rtol=0, atol=1e-5)  # ten iterations of float32
+    assert whole.num_active_hat.item() == pytest.approx(10, rel=1e-5)
+    for chunk in (7, 64):
+        with torch.no_grad():
+            parts = net.unroll(received, CODEBOOK, rate, noise_var, hold_total=True, hold_noise=True, chunk=chunk)
+        torch.testing.assert_close(parts.mean, gamp.x_hat, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("reference", ["round", "slot"])
+@pytest.mark.parametrize("snr_db", [0.0, 5.0, 10.0])
+def test_untrained_it_decodes_as_gamp_does(snr_db, reference):
+    received, popularity, counts, _ = draw_round(500, 10, snr_db, reference=reference)
+    net = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, noise=reference).decode(received, popularity)
+    gamp = Gamp(CODEBOOK, noise=reference).decode(received, popularity)
+    assert accuracy(net.counts, counts) == pytest.approx(accuracy(gamp.counts, counts), abs=0.01)
+    assert net.num_active_hat == pytest.approx(gamp.num_active_hat, abs=0.1)
+
+
+@pytest.mark.parametrize("cnn", [True, False])
+@pytest.mark.parametrize("snr_db", [0.0, 10.0, 25.0])
+def test_fast_equals_plain(snr_db, cnn):
+    net = trained(cnn=cnn)
+    received, popularity, _, noise_var = draw_round(40, 9, snr_db)
+    plain = plain_unroll(net, received, CODEBOOK, 9 * popularity, noise_var)
+    with torch.no_grad():
+        fast = net.unroll(received, CODEBOOK, 9 * popularity, noise_var, chunk=16)
+    for ours, theirs in ((fast.mean, plain.mean), (fast.noise_var, plain.noise_var)):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)  # float32 through ten layers
+    assert fast.num_active_hat.item() == pytest.approx(plain.num_active_hat.item(), abs=1e-4)
+
+
+def test_fast_gradients_equal_those_of_autograd_through_plain():
+    net = trained(num_layers=4).double()
+    rows = CODEBOOK.double().requires_grad_()
+    received, popularity, counts, noise_var = (t.double() for t in draw_round(30, 9, 5.0))
+    inputs = [rows, *net.parameters()]
+
+    def gradients(run):
+        out = run(received, rows, 9 * popularity, noise_var)
+        loss = (out.mean - counts).square().sum() + (out.num_active_hat - 9) ** 2 + out.noise_var.sum()
+        return torch.autograd.grad(loss, inputs)
+
+    fast = gradients(net.unroll)
+    plain = gradients(lambda *a: plain_unroll(net, *a))
+    for ours, theirs in zip(fast, plain, strict=True):
+        # the table of the fast one ends where a weight is exp(−16)
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5 * theirs.abs().max().item() + 1e-9)
+
+
+@pytest.mark.parametrize("coupling", ["round", "slot"])
+@pytest.mark.parametrize("prior", ["poisson", "spike", "truncated"])
+@pytest.mark.parametrize("order", ["updated", "paper"])
+def test_gradients_are_right(order, prior, coupling, monkeypatch):
+    # all counts that can matter: the reach is made for float32
+    monkeypatch.setattr(amp_da_net, "reach_for", lambda *_, **__: 40)
+    net, rows, y, rate, noise_var = tiny(order=order, prior=prior, coupling=coupling)
+    names, params = zip(*net.named_parameters(), strict=True)
+    scalars = [p for name, p in zip(names, params, strict=True) if "." not in name]
+
+    class Run(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, y, rows):
+            out = self.net.unroll(y, rows, rate, noise_var)
+            return out.mean, out.num_active_hat, out.noise_var
+
+    def decode(y, rows, *values):
+        changed = {f"net.{name}": v for name, v in zip(Scalars._fields, values, strict=True)}
+        return torch.func.functional_call(Run(), changed, (y, rows))
+
+    inputs = (y.requires_grad_(), rows.requires_grad_(), *scalars)
+    assert torch.autograd.gradcheck(decode, inputs, fast_mode=True)
+
+
+def test_every_use_of_the_codebook_has_a_gradient(monkeypatch):
+    net, rows, y, rate, noise_var = tiny()
+    rows.requires_grad_()
+
+    def gradient(prepare):
+        monkeypatch.setattr(PreparedCodebook, "of", classmethod(lambda cls, c: prepare(cls, c)))
+        return torch.autograd.grad(net.unroll(y, rows, rate, noise_var).mean.square().sum(), rows)[0]
+
+    whole = gradient(lambda cls, c: cls(c, c.square()))
+    without_squares = gradient(lambda cls, c: cls(c, c.detach().square()))
+    without_rows = gradient(lambda cls, c: cls(c.detach(), c.square()))
+    assert (whole - without_squares).abs().max() > 1e-3
+    assert (whole - without_rows).abs().max() > 1e-3
+    torch.testing.assert_close(without_squares + without_rows, whole)
+
+
+def test_everything_that_is_learned_has_a_gradient():
+    net = trained(prior="spike")  # under a plain Poisson prior the activity matters to the CNN alone
+    received, popularity, counts, _ = draw_round(64, 9, 5.0)
+    rows = CODEBOOK.clone().requires_grad_()
+    out = net(received, rows, popularity)
+    ((out.mean - counts).square().mean() + (out.num_active_hat - 9) ** 2).backward()
+    last_layer_only_matters_to_nobody = {"activity_gate", "noise_gate"}
+    for name, p in [("codebook", rows), *net.named_parameters()]:
+        used = p.grad[:-1] if name in last_layer_only_matters_to_nobody else p.grad
+        assert torch.isfinite(p.grad).all(), name
+        assert (used != 0).any(), name
+
+
+def test_the_papers_literal_order_lags():
+    """The reason for `updated`: with z = y at the start the first residual is zero and later ones are old."""
+    received, popularity, counts, _ = draw_round(300, 10, 5.0)
+    found = {}
+    for order in ("updated", "paper"):
+        decoder = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings(order=order)), CODEBOOK)
+        found[order] = accuracy(decoder.decode(received, popularity).counts, counts)
+    assert found["updated"] > 0.7  # 0.76 when this was written
+    assert found["paper"] < 0.4  # 0.25
+
+
+def test_the_papers_prior_counts_zero_twice_and_the_truncated_one_does_not():
+    received, popularity, counts, noise_var = draw_round(300, 10, 0.0)
+    mean = {}
+    for prior in ("poisson", "spike", "truncated"):
+        net = neutral(prior=prior)
+        mean[prior] = net.unroll(received, CODEBOOK, 10 * popularity, noise_var, hold_noise=True).mean.detach()
+    # Poisson = spike of e^(−λ) and the rest of the Poisson, up to the float32 of expm1
+    torch.testing.assert_close(mean["truncated"], mean["poisson"], rtol=0, atol=1e-3)
+    sums = {prior: m.sum(1).mean().item() for prior, m in mean.items()}
+    assert sums["spike"] < sums["poisson"] - 0.3
+    errors = {prior: (m - counts).square().mean().item() for prior, m in mean.items()}
+    assert errors["poisson"] < errors["spike"]
+
+
+@pytest.mark.parametrize("coupling", ["round", "slot"])
+@pytest.mark.parametrize("chunk", [1, 16, 1000])
+def test_the_chunk_changes_nothing(chunk, coupling):
+    received, popularity, _, _ = draw_round(40 if chunk == 1 else 150, 9, 3.0, reference="slot")
+    net = trained(coupling=coupling, num_layers=3 if chunk == 1 else 10)
+    whole = AmpDaNetDecoder(net, CODEBOOK, noise="slot", chunk=130).decode(received, popularity)
+    parts = AmpDaNetDecoder(net, CODEBOOK, noise="slot", chunk=chunk).decode(received, popularity)
+    assert torch.equal(whole.counts, parts.counts)
+    torch.testing.assert_close(parts.mean, whole.mean, rtol=1e-6, atol=5e-6)  # a chunk of one multiplies in other order
+    torch.testing.assert_close(parts.noise_var, whole.noise_var, rtol=1e-5, atol=0)
+    assert parts.num_active_hat == pytest.approx(whole.num_active_hat, rel=1e-6)
+
+
+def test_slots_share_what_the_round_shares_and_nothing_else():
+    received, popularity, _, noise_var = draw_round(40, 9, 3.0)
+    for coupling, shared in (("round", True), ("slot", False)):
+        net = trained(coupling=coupling)
+        with torch.no_grad():
+            together = net.unroll(received, CODEBOOK, 9 * popularity, noise_var)
+            alone = net.unroll(received[:1], CODEBOOK, 9 * popularity, noise_var[:1])
+        moved = (together.mean[0] - alone.mean[0]).abs().max().item()
+        assert (moved > 1e-3) if shared else (moved < 1e-4)
+
+
+@pytest.mark.parametrize("coupling", ["round", "slot"])
+def test_what_is_given_is_kept(coupling):
+    received, popularity, _, _ = draw_round(50, 9, 3.0)
+    given = torch.linspace(0.05, 0.4, 50)
+    out = trained(coupling=coupling)(received, CODEBOOK, popularity, num_active=12.0, noise_var=given)
+    assert out.num_active_hat.item() == pytest.approx(12, rel=1e-5)
+    assert torch.equal(out.noise_var, given)
+
+
+def test_noise_that_follows_the_slot_does_so_in_training_too():
+    received, popularity, _, noise_var = draw_round(400, 9, 0.0, reference="slot")
+    net = AmpDaNet(AmpDaNetSettings(num_layers=2))
+    with torch.no_grad():
+        errors = {
+            noise: (net(received, CODEBOOK, popularity, noise=noise).noise_var - noise_var).square().mean().item()
+            for noise in ("round", "slot")
+        }
+    assert errors["slot"] < 0.5 * errors["round"]
+
+
+def test_expectation_maximisation_steps_as_far_as_it_is_confident():
+    rate, noise_var = torch.tensor([1.0, 0.1]), torch.full((4,), 0.5)
+    belief = initial_belief(rate, noise_var)
+    one = torch.tensor(1.0)
+    open_gates = Scalars(*[one] * 8)
+    mean = torch.tensor([[2.0, 0.2]])
+
+    def updated(var, gates=open_gates, **held):
+        held = {"log_total": None, "hold_noise": False} | held
+        evidence = Evidence(mean, torch.full_like(mean, var), torch.tensor([[0.7, 0.3]]), torch.tensor([[1.0]]), 4)
+        return expectation_maximisation(belief, evidence, gates, **held)
+
+    sure, unsure = updated(1e-8), updated(1e4)
+    # nearly all the way to the average of four slots and the rate itself as a fifth
+    torch.testing.assert_close(sure.log_rate.exp(), torch.tensor([[1.8, 0.18]]), rtol=1e-4, atol=0)
+    torch.testing.assert_close(unsure.log_rate.exp(), rate[None], rtol=1e-3, atol=0)
+    c = (4.0 + 0.04) / 2  # for a variance of one
+    expected = torch.log(rate) + c / (1 + c) * torch.log(torch.tensor([1.8, 1.8]))
+    torch.testing.assert_close(updated(1.0).log_rate[0], expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(sure.activity, torch.tensor([[0.7, 0.3]]))
+    torch.testing.assert_close(sure.noise_var, torch.ones(4, 1))
+    shut = updated(1e-8, Scalars(*[0 * one] * 8))
+    torch.testing.assert_close(shut.log_rate, belief.log_rate)
+    torch.testing.assert_close(shut.activity, tied_activity(belief.log_rate))
+    assert torch.equal(shut.noise_var, belief.noise_var)
+    held = updated(1e-8, log_total=torch.tensor(3.0).log(), hold_noise=True)
+    assert held.log_rate.exp().sum().item() == pytest.approx(3, rel=1e-5)
+    assert torch.equal(held.noise_var, belief.noise_var)
+
+
+def test_expectation_maximisation_corrects_a_wrong_start():
+    received, popularity, _, noise_var = draw_round(600, 10, 15.0)
+    net = AmpDaNet(AmpDaNetSettings())
+    with torch.no_grad():
+        net.rate_gate.fill_(3.0)
+        net.noise_gate.fill_(0.0)
+        out = net.unroll(received, CODEBOOK, 7 * popularity, 4 * noise_var)
+    assert out.num_active_hat.item() == pytest.approx(10, abs=0.5)
+    assert out.noise_var.mean().item() == pytest.approx(noise_var.mean().item(), rel=0.3)
+
+
+def test_scalars_stay_in_their_ranges_and_start_where_the_paper_or_gamp_has_them():
+    net = AmpDaNet(AmpDaNetSettings(num_layers=1))
+    (k,) = net.scalars(CODEBOOK)
+    found = [round(v.item(), 6) for v in k]
+    assert found == [1.0, 0.02, 1.0, 1.0, 0.85, 0.02, 0.02, 0.02]
+    ends = []
+    for raw in (-50.0, 50.0):
+        with torch.no_grad():
+            for name in Scalars._fields:
+                getattr(net, name).fill_(raw)
+        ends.append([v.item() for v in net.scalars(CODEBOOK)[0]])
+    assert ends[0] == pytest.approx([0.3, 0, 0.5, 0.135335, 0, 0, 0, 0], abs=1e-5)
+    assert ends[1] == pytest.approx([2, 1, 2, 7.389056, 1, 1, 1, 1], abs=1e-5)
+
+
+def test_standardised_rates_forget_the_number_of_devices():
+    log_rate = torch.randn(1, 50, generator=generator(0, "rates"))
+    found = standardised(log_rate)
+    torch.testing.assert_close(found, standardised(log_rate + 2.0), rtol=0, atol=1e-5)
+    assert found.square().mean().item() == pytest.approx(1, abs=1e-3)
+    flat = torch.full((1, 50), -3.3).requires_grad_()
+    standardised(flat).square().sum().backward()
+    assert standardised(flat).abs().max() < 1e-3
+    assert torch.isfinite(flat.grad).all()
+
+
+@pytest.mark.parametrize("num_active", [1, 10, 40])
+@pytest.mark.parametrize("snr_db", [-10.0, 5.0, 40.0])
+@pytest.mark.parametrize(
+    "settings", [{}, {"prior": "spike", "coupling": "slot"}, {"prior": "truncated", "order": "paper"}]
+)
+def test_it_never_breaks_down(num_active, snr_db, settings):
+    received, popularity, counts, _ = draw_round(30, num_active, snr_db)
+    net = trained(num_layers=4, filters=4, **settings)
+    decoded = AmpDaNetDecoder(net, CODEBOOK).decode(received, popularity)
+    assert torch.isfinite(decoded.mean).all()
+    assert (decoded.mean >= 0).all()
+    rows = CODEBOOK.clone().requires_grad_()
+    out = net(received, rows, popularity)
+    ((out.mean - counts).square().mean() + out.num_active_hat + out.noise_var.log().mean()).backward()
+    assert all(torch.isfinite(p.grad).all() for p in (rows, *net.parameters()) if p.grad is not None)
+
+
+def test_a_broken_cnn_is_bounded():
+    received, popularity, _, _ = draw_round(60, 10, 5.0)
+    net = trained(filters=8)
+    with torch.no_grad():
+        for cnn in net.cnn:
+            cnn.get_parameter("weight_out").mul_(1e6)
+    decoded = AmpDaNetDecoder(net, CODEBOOK).decode(received, popularity)
+    assert torch.isfinite(decoded.mean).all()
+
+
+def test_one_slot_no_slots_and_silence():
+    received, popularity, counts, noise_var = draw_round(1, 5, 20.0)
+    net = AmpDaNet(AmpDaNetSettings())
+    decoder = AmpDaNetDecoder(net, CODEBOOK)
+    assert torch.equal(decoder.decode(received, popularity, num_active=5, noise_var=noise_var).counts, counts)
+    assert decoder.decode(received[:0], popularity).counts.shape == (0, 128)
+    rows = CODEBOOK.clone().requires_grad_()
+    for quiet in (torch.zeros(20, 64), torch.zeros(0, 64)):
+        out = net(quiet, rows, popularity)
+        out.mean.sum().backward()
+        assert not out.mean.any()
+        assert out.num_active_hat == 0
+    assert not rows.grad.any()
+
+
+def test_without_noise_every_slot_is_exact():
+    for num_active in (1, 7, 13):
+        received, popularity, counts, _ = draw_round(200, num_active, 200.0)
+        decoded = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK).decode(received, popularity)
+        assert torch.equal(decoded.counts, counts)
+
+
+def test_double_precision_and_copies_go_through():
+    received, popularity, counts, _ = draw_round(100, 6, 15.0)
+    net = AmpDaNet(AmpDaNetSettings())
+    net(received, CODEBOOK, popularity).mean.sum().backward()
+    decoded = AmpDaNetDecoder(copy.deepcopy(net), CODEBOOK).decode(received.double(), popularity.double())
+    assert decoded.mean.dtype == torch.float64
+    assert accuracy(decoded.counts, counts) > 0.99
+
+
+def test_its_size_does_not_depend_on_the_codebook():
+    net = AmpDaNet(AmpDaNetSettings())
+    # 6·32·3 + 32, 32·32·3 + 32, 32·3 + 1 and eight scalars, ten times
+    assert sum(p.numel() for p in net.parameters()) == 38_170
+    small = make_codebook("two-bases", 32, 16, rng=generator(0, "codebook"))
+    received, popularity, counts, _ = draw_round(300, 3, 15.0, codebook=small)
+    assert accuracy(AmpDaNetDecoder(net, small).decode(received, popularity).counts, counts) > 0.95
+    assert AmpDaNet(AmpDaNetSettings(cnn=False)).state_dict().keys() == set(Scalars._fields)
+
+
+def test_mistakes_are_named(as_in_production):
+    with pytest.raises(ConfigError, match="kernel = 4: expected an odd number"):
+        AmpDaNetSettings(kernel=4)
+    with pytest.raises(ConfigError, match="num_layers"):
+        AmpDaNetSettings(num_layers=0)
+    decoder = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK)
+    received, popularity, _, _ = draw_round(5, 6, 10.0)
+    with pytest.raises(ShapeError, match="noise_var has shape"):
+        decoder.decode(received, popularity, noise_var=torch.ones(3))
+    with pytest.raises(ConfigError, match="num_active is -1"):
+        decoder.decode(received, popularity, num_active=-1)
+    with pytest.raises(ConfigError, match="noise is 'fast'"):
+        AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, noise="fast")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match="expected at least one"):
+        AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, chunk=0)
