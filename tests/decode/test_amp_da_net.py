@@ -78,7 +78,7 @@ def test_it_has_the_properties_of_a_decoder(noise, coupling):
     check_decoder(lambda codebook: AmpDaNetDecoder(net, codebook, noise=noise))
 
 
-@pytest.mark.parametrize("snr_db", [-10.0, 0.0, 5.0, 10.0, 40.0])
+@pytest.mark.parametrize("snr_db", [-10.0, 0.0, 10.0, 40.0])
 def test_with_neutral_parameters_it_is_gamp(snr_db):
     received, popularity, _, noise_var = draw_round(60, 10, snr_db)
     net, mean_noise = neutral(), noise_var.double().mean().item()
@@ -96,7 +96,7 @@ def test_with_neutral_parameters_it_is_gamp(snr_db):
 
 
 @pytest.mark.parametrize("reference", ["round", "slot"])
-@pytest.mark.parametrize("snr_db", [0.0, 5.0, 10.0])
+@pytest.mark.parametrize("snr_db", [0.0, 10.0])
 def test_untrained_it_decodes_as_gamp_does(snr_db, reference):
     received, popularity, counts, _ = draw_round(500, 10, snr_db, reference=reference)
     net = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, noise=reference).decode(received, popularity)
@@ -136,9 +136,15 @@ def test_fast_gradients_equal_those_of_autograd_through_plain():
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5 * theirs.abs().max().item() + 1e-9)
 
 
-@pytest.mark.parametrize("coupling", ["round", "slot"])
-@pytest.mark.parametrize("prior", ["poisson", "spike", "truncated"])
-@pytest.mark.parametrize("order", ["updated", "paper"])
+@pytest.mark.parametrize(
+    ("order", "prior", "coupling"),
+    [
+        ("updated", "poisson", "round"),
+        ("updated", "spike", "slot"),
+        ("updated", "truncated", "round"),
+        ("paper", "spike", "round"),
+    ],
+)
 def test_gradients_are_right(order, prior, coupling, monkeypatch):
     # all counts that can matter: the reach is made for float32
     monkeypatch.setattr(amp_da_net, "reach_for", lambda *_, **__: 40)
@@ -328,8 +334,7 @@ def test_standardised_rates_forget_the_number_of_devices():
     assert torch.isfinite(flat.grad).all()
 
 
-@pytest.mark.parametrize("num_active", [1, 10, 40])
-@pytest.mark.parametrize("snr_db", [-10.0, 5.0, 40.0])
+@pytest.mark.parametrize(("num_active", "snr_db"), [(1, -10.0), (40, -10.0), (10, 5.0), (1, 40.0), (40, 40.0)])
 @pytest.mark.parametrize(
     "settings", [{}, {"prior": "spike", "coupling": "slot"}, {"prior": "truncated", "order": "paper"}]
 )
