@@ -194,11 +194,11 @@ def test_the_codebook_learns_from_what_is_sent_and_from_how_it_is_decoded(collec
     batch = validation_batches(load_rounds([collection], QUICK.data, seed=0), QUICK)[0]
     model, unroll, seen = LayerModel(QUICK, 16), AmpDaNet.unroll, []
 
-    def watched(net, received, codebook, *args):
+    def watched(net, received, codebook, *args, **kwargs):
         received.retain_grad()
         seen.extend([received, codebook])
         codebook.retain_grad()
-        return unroll(net, received, codebook, *args)
+        return unroll(net, received, codebook, *args, **kwargs)
 
     monkeypatch.setattr(AmpDaNet, "unroll", watched)
     batch_loss(model, batch, QUICK.loss, rng=torch.Generator()).total.backward()

@@ -1,5 +1,6 @@
 """What the commands share: output directories, progress, tables."""
 
+import inspect
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ T = TypeVar("T")
 def parse(options: type[T], args: Sequence[str], prog: str, default: T | None = None) -> T:
     """Parse a command's arguments into its options; help shows the class's docstring as it is written."""
     keywords: dict[str, Any] = {} if default is None else {"default": default}  # Any: tyro's are of many types
-    return tyro.cli(options, args=list(args), prog=f"aircomp {prog}", description=options.__doc__, **keywords)
+    return tyro.cli(options, args=list(args), prog=f"aircomp {prog}", description=inspect.getdoc(options), **keywords)
 
 
 def default_out(stem: str, *, resume: bool, finished: str = "result.json") -> Path:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tyro
 
@@ -40,6 +40,8 @@ class Options:
     """Rounds of each run."""
     seed: int = 0
     """Everything random derives from it."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where to compute."""
     out: Path | None = None
     """Directory for result.json and figures; by default a new one under runs/."""
     overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -65,6 +67,7 @@ def run(args: Sequence[str]) -> None:
                 progress.update(task, advance=1, note=f"{name}  accuracy {record.get('test_accuracy', 0):.3f}")
 
             settings: dict[str, Any] = {"uplink": uplink, "rounds": options.rounds, "seed": options.seed}
+            settings["device"] = options.device
             settings |= {} if snr_db is None else {"snr_db": snr_db}
             result = simulate(configure("digits", settings), on_round=show)
             rows.append(result.row | {"snr_db": snr_db})

@@ -20,7 +20,6 @@ from aircomp import rng as rngs
 from aircomp.decode.amp_da import exact_counts, noise_per_slot
 from aircomp.decode.base import Decoded, check_codebook, check_received
 from aircomp.decode.cnn import Cnn, Workspace
-from aircomp.decode.estimate import RoundEstimate, estimate_round
 from aircomp.decode.gamp import MIN_NOISE, AmpState, Gamp, PreparedCodebook
 from aircomp.decode.net_blocks import (
     Belief,
@@ -137,15 +136,13 @@ class AmpDaNet(nn.Module):
         """
         popularity = check_received(received, popularity, codebook).to(received)
         given = None if noise_var is None else noise_per_slot(noise_var, received)
-        with torch.no_grad():
-            mean_noise = None if given is None else float(given.double().mean())
-            shared = estimate_round(received, popularity, codebook, num_active=num_active, noise_var=mean_noise)
-            spread = Gamp(codebook.detach(), noise=noise)._spread(received, shared.noise_var)
+        gamp = Gamp(codebook.detach(), noise=noise)
+        shared, start_noise = gamp.estimate(received.detach(), popularity, num_active, given)
         return self.unroll(
             received,
             codebook,
             shared.rate,
-            spread if given is None else given,
+            start_noise,
             hold_total=num_active is not None,
             hold_noise=given is not None,
         )
@@ -257,7 +254,7 @@ class AmpDaNetDecoder:
         exact = exact_counts(received, codebook)
         if exact is not None:
             return conclude(exact, noise_per_slot(0, received) if given is None else given, num_active)
-        shared, noise = self._estimate(received, popularity, codebook, num_active, given)
+        shared, noise = self._gamp.estimate(received, popularity, num_active, given)
         out = self.net.unroll(
             received,
             codebook,
@@ -269,16 +266,6 @@ class AmpDaNetDecoder:
         )
         total = float(out.num_active_hat) if num_active is None else num_active
         return conclude(out.mean.clamp_min(0), out.noise_var, total)
-
-    def _estimate(
-        self, received: Tensor, popularity: Tensor, codebook: Tensor, num_active: float | None, given: Tensor | None
-    ) -> tuple[RoundEstimate, Float[Tensor, " slots"]]:
-        """Estimate what the round shares as GAMP does: from all slots, and from a pilot decoding of some."""
-        mean_noise = None if given is None else float(given.double().mean())
-        shared = estimate_round(received, popularity, codebook, num_active=num_active, noise_var=mean_noise)
-        if num_active is None or given is None:
-            shared = self._gamp._refine(received, shared, given)
-        return shared, self._gamp._spread(received, shared.noise_var) if given is None else given
 
 
 def _tables(

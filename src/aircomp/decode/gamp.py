@@ -173,15 +173,28 @@ class Gamp:
         exact = exact_counts(received, codebook)
         if exact is not None:
             return conclude(exact, noise_per_slot(0, received) if given is None else given, num_active)
-        mean_noise = None if given is None else float(given.double().mean())
-        shared = estimate_round(received, popularity, codebook, num_active=num_active, noise_var=mean_noise)
-        if num_active is None or given is None:
-            shared = self._refine(received, shared, given)
-        noise = self._spread(received, shared.noise_var) if given is None else given
+        shared, noise = self.estimate(received, popularity, num_active, given)
         mean = received.new_zeros(len(received), len(codebook))
         for rows, s in self._run(received, noise, shared.rate):
             mean[rows] = s.x_hat
         return conclude(mean, noise, shared.num_active)
+
+    @torch.no_grad()
+    def estimate(
+        self,
+        received: Float[Tensor, "slots uses"],
+        popularity: Float[Tensor, " codewords"],
+        num_active: float | None = None,
+        noise_var: Float[Tensor, " slots"] | None = None,
+    ) -> tuple[RoundEstimate, Float[Tensor, " slots"]]:
+        """Estimate what the round shares, from all slots and a pilot decoding of some, and the noise of every slot."""
+        mean_noise = None if noise_var is None else float(noise_var.double().mean())
+        shared = estimate_round(
+            received, popularity, self.codebook.to(received), num_active=num_active, noise_var=mean_noise
+        )
+        if num_active is None or noise_var is None:
+            shared = self._refine(received, shared, noise_var)
+        return shared, self._spread(received, shared.noise_var) if noise_var is None else noise_var
 
     def _run(
         self, received: Tensor, noise_var: Float[Tensor, " slots"], rate: Float[Tensor, " codewords"]

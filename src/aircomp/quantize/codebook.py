@@ -76,7 +76,7 @@ def build(fragments: Float[Tensor, "slots fragment"], settings: QuantizeSettings
 
     chosen = nearest(fragments, found)
     tally = torch.bincount(chosen, minlength=len(found))
-    order = _order(found, tally, settings.order)
+    order = codeword_order(found, tally, settings.order)
     copies = order[:1].expand(n - len(found))
     popularity = tally[order].to(fragments.dtype) / len(fragments)
     return Quantizer(
@@ -152,7 +152,10 @@ def _lloyd(fragments: Tensor, codebook: Tensor, space: Callable[[Tensor], Tensor
     return codebook
 
 
-def _order(codebook: Tensor, tally: Tensor, order: str) -> Tensor:
+def codeword_order(
+    codebook: Float[Tensor, "codewords fragment"], tally: Tensor, order: str
+) -> Int[Tensor, " codewords"]:
+    """Return the rows of a codebook in the order asked for; `tally` says how often each was chosen."""
     match order:
         case "popularity":
             return torch.sort(tally, descending=True, stable=True).indices

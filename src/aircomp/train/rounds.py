@@ -21,8 +21,7 @@ from torch import Tensor
 from aircomp import rng as rngs
 from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.quantize.codebook import QuantizeSettings, build
-from aircomp.quantize.codebook import _order as codeword_order
+from aircomp.quantize.codebook import QuantizeSettings, build, codeword_order
 from aircomp.quantize.nearest import nearest
 from aircomp.settings import Settings
 from aircomp.train.fragments import FragmentRound, load_round, round_files

@@ -12,7 +12,7 @@ from torch import nn
 
 from aircomp import rng as rngs
 from aircomp.channel.awgn import transmit
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, NetOutput
+from aircomp.decode.amp_da_net import AmpDaNet, NetOutput
 from aircomp.encode.learned import LearnedCodebook
 from aircomp.errors import ConfigError, TrainingDiverged
 from aircomp.train import loss as losses
@@ -44,11 +44,7 @@ class LayerModel(nn.Module):
             rng=rng,
             num_active=batch.num_active,
         )
-        with torch.no_grad():
-            decoder = AmpDaNetDecoder(self.net, codebook.detach(), noise=batch.snr_reference)
-            popularity = batch.popularity / batch.popularity.sum()
-            shared, noise_var = decoder._estimate(received.detach(), popularity, decoder.codebook, None, None)
-        return self.net.unroll(received, codebook, shared.rate, noise_var)
+        return self.net(received, codebook, batch.popularity, noise=batch.snr_reference)
 
 
 def batch_loss(model: LayerModel, batch: Batch, weights: losses.LossSettings, *, rng: torch.Generator) -> losses.Terms:
