@@ -18,29 +18,29 @@ def draw_run(result: Simulation, out: Path) -> list[Path]:
 
 
 def draw_curves(runs: dict[str, Sequence[dict[str, Any]]], path: Path, *, title: str = "") -> Path:
-    """Draw test accuracy and losses against rounds, one line a run."""
+    """Draw test accuracy and losses against rounds, one colour a run; the devices' own loss only where lines are few."""
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = Figure(figsize=(9 if len(runs) <= 3 else 11, 3.6), layout="constrained")
     accuracy, loss = figure.subplots(1, 2)
-    for label, records in runs.items():
+    for number, (label, records) in enumerate(runs.items()):
+        colour = colormaps["tab10" if len(runs) <= 10 else "tab20"](number)
         tested = [r for r in records if r.get("test_accuracy") is not None]
         rounds = [r["round"] for r in tested]
-        (line,) = accuracy.plot(rounds, [r["test_accuracy"] for r in tested], label=label)
-        loss.plot(rounds, [r["test_loss"] for r in tested], color=line.get_color(), label=f"{label}, test")
-        trained = [r for r in records if r.get("train_loss") is not None]
-        loss.plot(
-            [r["round"] for r in trained],
-            [r["train_loss"] for r in trained],
-            color=line.get_color(),
-            linestyle=":",
-            label=f"{label}, devices",
-        )
+        accuracy.plot(rounds, [r["test_accuracy"] for r in tested], color=colour, label=label)
+        loss.plot(rounds, [r["test_loss"] for r in tested], color=colour, label="test")
+        if len(runs) <= 3:
+            trained = [(r["round"], r["train_loss"]) for r in records if r.get("train_loss") is not None]
+            loss.plot(*zip(*trained, strict=True), color=colour, linestyle=":", label="devices, local")
     accuracy.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1), title=title)
     loss.set(xlabel="round", ylabel="cross-entropy (nats)", yscale="log")
     for axes in (accuracy, loss):
         axes.grid(alpha=0.3)
-        axes.legend(frameon=False, fontsize="small")
+    if len(runs) == 1:
+        loss.legend(frameon=False, fontsize="small")
+    handles, labels = accuracy.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize="small")
     figure.savefig(path, dpi=150)
     return path
 
@@ -57,7 +57,8 @@ def draw_snr(rows: Sequence[dict[str, Any]], path: Path) -> Path:
         axes.plot(*zip(*points, strict=True), marker="o", label=uplink)
     for row, style in zip((r for r in rows if r["snr_db"] is None), ("--", ":"), strict=False):
         axes.axhline(row["test_accuracy"], color="0.35", linestyle=style, label=row["uplink"])
-    axes.set(xlabel="SNR (dB)", ylabel="test accuracy", ylim=(0, 1))
+    lowest = min(row["test_accuracy"] for row in rows)
+    axes.set(xlabel="SNR (dB)", ylabel="test accuracy", ylim=(max(0.0, lowest - 0.1), 1))
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     figure.savefig(path, dpi=150)
