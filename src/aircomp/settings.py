@@ -5,12 +5,15 @@ model default < TOML preset < command line.
 """
 
 import difflib
+import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from aircomp.errors import ConfigError
+from aircomp.errors import ArtefactError, ConfigError
 
 S = TypeVar("S", bound="Settings")
 
@@ -69,6 +72,18 @@ class Settings(BaseModel):
                 target = target.setdefault(group, {})
             target[name] = value
         return type(self).parse(nested)
+
+
+def read_settings(model: type[S], path: Path, presets: Iterable[str]) -> S:
+    """Read settings from a TOML file; `presets` are the names to offer where there is no such file."""
+    try:
+        return model.parse(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ArtefactError(f"{path} does not exist; give a preset ({', '.join(presets)}) or a TOML file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ArtefactError(f"{path} is not readable TOML: {error}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def _problems(model: type[BaseModel], error: ValidationError) -> list[Problem]:

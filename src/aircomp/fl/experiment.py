@@ -16,14 +16,14 @@ from aircomp.device.corrupt import CorruptionSettings
 from aircomp.device.feedback import FeedbackSettings
 from aircomp.device.local import LocalSettings
 from aircomp.encode.codebook import EncodeSettings
-from aircomp.errors import ArtefactError, ConfigError, unknown_name
+from aircomp.errors import unknown_name
 from aircomp.fl.executors import Engine
 from aircomp.fl.models import ModelSettings
 from aircomp.fl.participation import ParticipationSettings
 from aircomp.fl.partition import PartitionSettings
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.server.step import ServerSettings
-from aircomp.settings import Settings
+from aircomp.settings import Settings, read_settings
 
 
 class DataSettings(Settings):
@@ -113,13 +113,4 @@ def load_experiment(preset: str | Path) -> Experiment:
 
 def read_toml(path: Path) -> Experiment:
     """Read an experiment from a TOML file."""
-    try:
-        return Experiment.parse(tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise ArtefactError(
-            f"{path} does not exist; give a preset ({', '.join(preset_names())}) or a TOML file"
-        ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ArtefactError(f"{path} is not readable TOML: {error}") from None
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    return read_settings(Experiment, path, preset_names())

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from aircomp.decode.amp_da_net import AmpDaNetSettings
 from aircomp.encode.learned import CodebookSettings
-from aircomp.errors import ArtefactError, ConfigError, unknown_name
-from aircomp.settings import Settings
+from aircomp.errors import unknown_name
+from aircomp.settings import Settings, read_settings
 from aircomp.train.loss import LossSettings
 from aircomp.train.rounds import RoundsSettings
 
@@ -70,13 +70,4 @@ def load_preset(preset: str | Path) -> PretrainSettings:
 
 def read_toml(path: Path) -> PretrainSettings:
     """Read settings from a TOML file."""
-    try:
-        return PretrainSettings.parse(tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise ArtefactError(
-            f"{path} does not exist; give a preset ({', '.join(preset_names())}) or a TOML file"
-        ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ArtefactError(f"{path} is not readable TOML: {error}") from None
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    return read_settings(PretrainSettings, path, preset_names())
