@@ -94,3 +94,9 @@ def test_conclude_refuses_what_no_decoder_should_report():
         conclude(torch.zeros(1, 2), torch.zeros(1), -1)
     with pytest.raises(DecodeDiverged, match="not finite"):
         conclude(torch.full((1, 2), torch.nan), torch.zeros(1), None)
+
+
+def test_ties_at_the_threshold_are_not_split_by_rounding():
+    # the bisection ends a hair below zero here, where 1 + 7e-9 rounds to 1 but 0 + 7e-9 does not round to 0
+    mean = torch.tensor([[0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0]])
+    assert torch.equal(round_to_sum(mean, 10), plain_round_to_sum(mean, 10))

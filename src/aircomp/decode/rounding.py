@@ -42,7 +42,9 @@ def round_to_sum(mean: Float[Tensor, "slots codewords"], total: int) -> Int[Tens
 
 
 def _nearest(x: Float[Tensor, "slots codewords"], total: int) -> Float[Tensor, "slots codewords"]:
-    k = _above(x, _threshold(x, total))
+    # gains closer to the threshold than rounding can tell are left to the loop, which compares them exactly: ties stay ties
+    margin = 4 * torch.finfo(x.dtype).eps * (x.amax(1, keepdim=True) + total)
+    k = _above(x, _threshold(x, total) + margin)
     short = total - k.sum(1)
     rows = torch.nonzero(short > 0).squeeze(1)
     while len(rows):
