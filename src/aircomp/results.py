@@ -3,7 +3,6 @@
 import math
 import os
 import platform
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,17 +42,3 @@ def write_result(path: Path, command: str, config: Mapping[str, Any], seed: int,
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def mean_over_seeds(rows: Sequence[Row]) -> Row:
-    """Merge the rows of several seeds: means, `<field>_std` beside them, and how many `seeds` there were."""
-    merged: Row = {}
-    for name, first in rows[0].items():
-        values = [row.get(name) for row in rows]
-        if isinstance(first, int | float) and not isinstance(first, bool) and name not in ("snr_db", "seed"):
-            numbers = [float(v) for v in values if v is not None]
-            merged[name] = statistics.fmean(numbers) if numbers else None
-            merged[f"{name}_std"] = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
-        elif name != "seed":
-            merged[name] = first
-    return merged | {"seeds": len(rows)}

@@ -63,6 +63,13 @@ def test_the_base_station_counts_as_one_more_message(quick, digits):
     torch.testing.assert_close(step_taken(result, start), expected, rtol=0, atol=1e-6)
 
 
+def test_every_round_says_what_quantising_lost(quick, digits):
+    exact = run(quick.changed(rounds=1), digits).metrics[0]
+    quantised = run(quick.changed(rounds=1, uplink="perfect"), digits).metrics[0]
+    assert exact["quantization_nmse"] == 0.0
+    assert 0.0 < quantised["quantization_nmse"] < 1.0
+
+
 def test_a_round_without_devices_changes_nothing(quick, digits):
     none = {"participation.kind": "fixed", "participation.number": 0, "rounds": 2}
     result = run(quick.changed(**none), digits)

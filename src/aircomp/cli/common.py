@@ -29,7 +29,7 @@ def parse(options: type[T], args: Sequence[str], prog: str, default: T | None = 
     return tyro.cli(options, args=list(args), prog=f"aircomp {prog}", description=inspect.getdoc(options), **keywords)
 
 
-def default_out(stem: str, *, resume: bool, finished: str = "result.json") -> Path:
+def default_out(stem: str, *, resume: bool) -> Path:
     """Return a directory under runs/ that loses nothing: a new one, or with `resume` the newest of that name."""
     existing = [p for p in (_numbered(stem, i) for i in range(1, 10_000)) if p.exists()]
     if resume and existing:

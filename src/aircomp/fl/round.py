@@ -26,6 +26,7 @@ from aircomp.fl.experiment import Experiment
 from aircomp.fl.participation import active_devices
 from aircomp.fl.state import FederationState
 from aircomp.fl.trainer import BASE_STATION, Task
+from aircomp.metrics import quantization_nmse
 from aircomp.server.step import step
 from aircomp.uplinks.base import Encoded, Reception, Uplink, aggregate_reception
 
@@ -116,6 +117,7 @@ def run_round(
         state = update_buffers(state, experiment, active, base, results)
     with watch.stage("measure"):
         record |= {"num_active_hat": exchange.reception.num_active_hat, "feedback_ratio": ratio}
+        record["quantization_nmse"] = quantization_nmse(exchange.messages, exchange.encoded.reconstruction.cpu())
         record |= federation.uplink.diagnose(exchange.encoded, exchange.announced, exchange.reception)
     return state, record, exchange
 

@@ -58,7 +58,6 @@ class Reception:
     num_params: int
     num_active_hat: float
     counts: Int[Tensor, "slots codewords"] | None = None
-    soft_counts: Float[Tensor, "slots codewords"] | None = None
     codewords: Float[Tensor, "codewords fragment"] | None = None
     mean: Float[Tensor, " params"] | None = None
     vote: Float[Tensor, " params"] | None = None
