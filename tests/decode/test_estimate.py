@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from aircomp.decode import estimate
-from aircomp.decode.estimate import estimate_round, smooth
+from aircomp.decode.estimate import estimate_round, reestimate_round, smooth
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ConfigError
 from aircomp.rng import generator
@@ -123,9 +123,11 @@ def test_an_impossible_number_of_devices_is_refused():
 
 
 @pytest.mark.parametrize("noise_var", [None, 0.1])
-def test_the_gradient_is_that_of_the_loss(noise_var, rng):
-    received, popularity, _, _ = draw_round(200, 9, 3.0)
-    problem = estimate._problem(received, popularity, CODEBOOK, None, noise_var)
+@pytest.mark.parametrize("num_slots", [200, 3 * estimate.COV_SLOTS])
+def test_the_gradient_is_that_of_the_loss(num_slots, noise_var, rng):
+    received, popularity, _, _ = draw_round(num_slots, 9, 3.0)
+    prior = smooth(popularity.double(), num_slots)
+    problem = estimate._problem(received, CODEBOOK, prior, estimate._around_popularity(prior), None, noise_var)
     start = estimate._start(problem)
     log_model = torch.cat([start.rate, start.noise_var[None], start.spread[None]]).log()
     log_model = (log_model + 0.2 * torch.randn(130, generator=rng, dtype=torch.float64)).requires_grad_()
@@ -150,3 +152,25 @@ def test_smoothing_gives_every_codeword_a_chance_and_takes_off_the_base_stations
     assert unseen[0] / unseen[1] == pytest.approx(3, rel=0.01)
     for smoothed in (seeds, unseen, smooth(torch.full((128,), 1 / 128), 1)):
         assert smoothed.sum().item() == pytest.approx(1, rel=1e-5)
+
+
+def test_decoded_slots_bring_the_number_of_devices_nearer():
+    # devices choose with far more entropy than the base station, as in federated digits
+    rng = generator(3, "flat choices")
+    popularity = torch.arange(1.0, 129.0) ** -1.2
+    indices = torch.multinomial(popularity.pow(0.4).expand(10, -1), 2000, replacement=True, generator=rng)
+    counts = count(indices, 128)
+    received = counts.float() @ CODEBOOK + 0.3 * torch.randn(2000, 64, generator=rng)
+    before = estimate_round(received, popularity / popularity.sum(), CODEBOOK)
+    after = reestimate_round(received, counts.float().mean(0), CODEBOOK, before)
+    assert abs(before.num_active - 10) < 1.5  # the tilt leaves that much; without it the error is 4
+    assert abs(after.num_active - 10) < 0.1 + 0.2 * abs(before.num_active - 10)
+    assert after.rate.sum().item() == pytest.approx(after.num_active, rel=1e-5)
+
+
+def test_reestimating_keeps_what_is_given():
+    received, popularity, counts, noise_var = draw_round(500, 10, 5.0)
+    before = estimate_round(received, popularity, CODEBOOK, num_active=9.0, noise_var=noise_var)
+    found = reestimate_round(received, counts.float().mean(0), CODEBOOK, before, num_active=9.0, noise_var=noise_var)
+    assert (found.num_active, found.num_active_error, found.noise_var) == (9.0, 0.0, noise_var)
+    assert found.rate.sum().item() == pytest.approx(9.0, rel=1e-5)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from aircomp.decode.amp_da import exact_counts, noise_per_slot
 from aircomp.decode.base import Decoded, check_codebook, check_received
-from aircomp.decode.estimate import RoundEstimate, estimate_round
+from aircomp.decode.estimate import RoundEstimate, estimate_round, reestimate_round
 from aircomp.decode.prior import poisson_posterior, reach_for
 from aircomp.decode.rounding import conclude
 from aircomp.errors import ConfigError
@@ -28,8 +28,11 @@ from aircomp.errors import ConfigError
 # Message passing is told at least this noise variance. Told of none at all it can lock into a wrong corner; with this
 # much, integers (one apart, behind unit-norm codewords) are still told apart with certainty, exp(−1/(8·0.008)) ≈ 1e-7.
 MIN_NOISE = 0.008
-# Two passes over some of the slots settle the noise: over this many, or a sixteenth of the round.
-PILOT_SLOTS, PILOT_PASSES = 256, 2
+# Passes over some of the slots settle noise and rates: over this many, or a sixteenth of the round.
+PILOT_SLOTS = 256
+# The first of them is told at least this share of the received power as noise: moments of a few hundred slots can leave too
+# little, with which message passing explodes, while with too much it only decodes less.
+PILOT_NOISE = 0.05
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,7 @@ class Gamp:
         codebook: Unit-norm codewords, one a row.
         iterations: Of message passing; more than ten change little.
         noise: Whether the noise variance is one for the `round`, or follows the power of each `slot`.
+        pilot_passes: How often some slots are decoded to improve the estimates of the round.
         chunk: Slots computed at a time; bounds the temporaries, changes nothing else.
     """
 
@@ -146,6 +150,7 @@ class Gamp:
         *,
         iterations: int = 10,
         noise: Literal["round", "slot"] = "round",
+        pilot_passes: int = 3,
         chunk: int = 512,
     ):
         if noise not in ("round", "slot"):
@@ -153,6 +158,7 @@ class Gamp:
         if iterations < 1 or chunk < 1:
             raise ConfigError(f"iterations {iterations}, chunk {chunk}: expected at least one of each")
         self.codebook, self.iterations, self.noise, self.chunk = check_codebook(codebook), iterations, noise, chunk
+        self.pilot_passes = pilot_passes
 
     @torch.no_grad()
     def decode(
@@ -175,7 +181,7 @@ class Gamp:
             return conclude(exact, noise_per_slot(0, received) if given is None else given, num_active)
         shared, noise = self.estimate(received, popularity, num_active, given)
         mean = received.new_zeros(len(received), len(codebook))
-        for rows, s in self._run(received, noise, shared.rate):
+        for rows, s in self._run(received, noise, shared.rate, self.chunk):
             mean[rows] = s.x_hat
         return conclude(mean, noise, shared.num_active)
 
@@ -188,16 +194,21 @@ class Gamp:
         noise_var: Float[Tensor, " slots"] | None = None,
     ) -> tuple[RoundEstimate, Float[Tensor, " slots"]]:
         """Estimate what the round shares, from all slots and a pilot decoding of some, and the noise of every slot."""
-        mean_noise = None if noise_var is None else float(noise_var.double().mean())
-        shared = estimate_round(
-            received, popularity, self.codebook.to(received), num_active=num_active, noise_var=mean_noise
-        )
-        if num_active is None or noise_var is None:
-            shared = self._refine(received, shared, noise_var)
+        codebook, noise = self.codebook.to(received), noise_var
+        known = {"num_active": num_active, "noise_var": None if noise is None else float(noise.double().mean())}
+        shared = estimate_round(received, popularity, codebook, **known)
+        stride = max(1, len(received) // max(PILOT_SLOTS, len(received) // 16))
+        power = float(received.double().square().mean()) if len(received) else 0.0
+        if noise_var is None and self.pilot_passes:
+            shared = replace(shared, noise_var=max(shared.noise_var, PILOT_NOISE * power))
+        for _ in range(self.pilot_passes if len(received) and shared.num_active else 0):
+            noise = self._spread(received, shared.noise_var) if noise_var is None else noise_var
+            pilot = self._pilot(received[::stride], noise[::stride], shared.rate, power)
+            shared = pilot.refine(reestimate_round(received, pilot.rate, codebook, shared, **known), known["noise_var"])
         return shared, self._spread(received, shared.noise_var) if noise_var is None else noise_var
 
     def _run(
-        self, received: Tensor, noise_var: Float[Tensor, " slots"], rate: Float[Tensor, " codewords"]
+        self, received: Tensor, noise_var: Float[Tensor, " slots"], rate: Float[Tensor, " codewords"], chunk: int
     ) -> Iterator[tuple[slice, AmpState]]:
         """Decode a chunk at a time for known noise and rates; nothing to do when nobody is active."""
         if len(received) == 0 or not rate.any():
@@ -207,33 +218,18 @@ class Gamp:
         # the variance of the pseudo-channels is largest at the start, where the counts are as unsure as the prior
         widest = float(noise_var.max() + (rate @ book.rows_squared).max())
         reach = reach_for(widest, max_count=max(4, math.ceil(float(rate.sum()))))
-        for first in range(0, len(received), self.chunk):
-            rows = slice(first, first + self.chunk)
+        for first in range(0, len(received), chunk):
+            rows = slice(first, first + chunk)
             noise = noise_var[rows, None]
             yield rows, iterate(received[rows], book, noise, rate[None], iterations=self.iterations, reach=reach)
 
-    def _refine(self, received: Tensor, shared: RoundEstimate, given: Tensor | None) -> RoundEstimate:
-        """Improve the round's estimate with what decoding some slots tells.
-
-        Moments cannot tell the noise well once it is small, the residual of decoded slots can. The sum of soft counts
-        replaces the number of devices only as far as it is the surer of the two: it is biased where slots are unsure.
-        """
-        stride = max(1, len(received) // max(PILOT_SLOTS, len(received) // 16))
-        pilot, noise_var, total, unsure = received[::stride], shared.noise_var, 0.0, 0.0
-        for _ in range(PILOT_PASSES):
-            noise = (self._spread(received, noise_var) if given is None else given)[::stride]
-            sums = [_pilot_sums(pilot[rows], s, self.codebook) for rows, s in self._run(pilot, noise, shared.rate)]
-            if not sums:
-                return shared
-            noise_var, total, unsure = torch.cat(sums).double().mean(0).tolist()
-        weight = shared.num_active_error**2 / (shared.num_active_error**2 + unsure**2 + 1e-12)  # 0/0 if K is given
-        num_active = shared.num_active + weight * (total - shared.num_active)
-        return replace(
-            shared,
-            num_active=num_active,
-            rate=shared.rate * (num_active / shared.num_active),
-            noise_var=noise_var if given is None else shared.noise_var,
-        )
+    def _pilot(self, received: Tensor, noise_var: Tensor, rate: Tensor, power: float) -> "_Pilot":
+        book = PreparedCodebook.of(self.codebook.to(received))
+        # a chunk of its own: what is estimated does not depend, even in the last bit, on the chunk of decoding
+        runs = self._run(received, noise_var, rate, PILOT_SLOTS)
+        sums = [_pilot_sums(received[rows], s, book) for rows, s in runs]
+        noise, unsure, *counts = torch.cat(sums).double().mean(0).split([1, 1, len(rate)])
+        return _Pilot(counts[0], float(unsure), min(float(noise), power))
 
     def _spread(self, received: Float[Tensor, "slots uses"], noise_var: float) -> Float[Tensor, " slots"]:
         r"""Return the noise variance of every slot from its mean over the round.
@@ -250,8 +246,33 @@ class Gamp:
         return (noise_var * (1 + kept * (power / mean - 1))).to(power)
 
 
-def _pilot_sums(y: Float[Tensor, "slots uses"], s: AmpState, codebook: Tensor) -> Float[Tensor, "slots 3"]:
-    """Return for every slot: the expected power of the noise, the sum of soft counts, the sum of their variances."""
-    book = PreparedCodebook.of(codebook.to(y))
+@dataclass(frozen=True)
+class _Pilot:
+    """What decoding some slots tells of the round."""
+
+    rate: Float[Tensor, " codewords"]
+    """Mean of the soft counts."""
+    unsure: float
+    """Sum of their variances."""
+    noise_var: float
+
+    def refine(self, shared: RoundEstimate, noise_var: float | None) -> RoundEstimate:
+        """Improve the round's estimate; noise that is known stays.
+
+        Moments cannot tell the noise well once it is small, the residual of decoded slots can. The sum of soft counts
+        replaces the number of devices only as far as it is the surer of the two: it is biased where slots are unsure.
+        """
+        weight = shared.num_active_error**2 / (shared.num_active_error**2 + self.unsure**2 + 1e-12)  # 0/0 if K is given
+        num_active = shared.num_active + weight * (float(self.rate.sum()) - shared.num_active)
+        return replace(
+            shared,
+            num_active=num_active,
+            rate=shared.rate * (num_active / shared.num_active),
+            noise_var=self.noise_var if noise_var is None else noise_var,
+        )
+
+
+def _pilot_sums(y: Float[Tensor, "slots uses"], s: AmpState, book: PreparedCodebook) -> Float[Tensor, "slots _"]:
+    """Return for every slot: the expected power of the noise, the sum of the counts' variances, the soft counts."""
     energy = (y - s.x_hat @ book.rows).square() + s.nu @ book.rows_squared
-    return torch.stack([energy.mean(1), s.x_hat.sum(1), s.nu.sum(1)], dim=1)
+    return torch.cat([energy.mean(1, keepdim=True), s.nu.sum(1, keepdim=True), s.x_hat], dim=1)
