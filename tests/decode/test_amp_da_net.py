@@ -5,7 +5,6 @@ import torch
 
 from aircomp.decode import amp_da_net
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
-from aircomp.decode.estimate import estimate_round
 from aircomp.decode.gamp import MIN_NOISE, Gamp, PreparedCodebook, iterate
 from aircomp.decode.net_blocks import (
     Evidence,
@@ -81,8 +80,8 @@ def test_it_has_the_properties_of_a_decoder(noise, coupling):
 @pytest.mark.parametrize("snr_db", [-10.0, 0.0, 10.0, 40.0])
 def test_with_neutral_parameters_it_is_gamp(snr_db):
     received, popularity, _, noise_var = draw_round(60, 10, snr_db)
-    net, mean_noise = neutral(), noise_var.double().mean().item()
-    rate = estimate_round(received, popularity, CODEBOOK, num_active=10, noise_var=mean_noise).rate
+    net = neutral()
+    rate = Gamp(CODEBOOK, pilot_passes=2).estimate(received, popularity, 10, noise_var)[0].rate
     noise = noise_var.clamp(min=MIN_NOISE)
     reach = reach_for(float(noise.max() + (rate @ CODEBOOK.square()).max()), max_count=10)
     gamp = iterate(received, PreparedCodebook.of(CODEBOOK), noise[:, None], rate[None], iterations=10, reach=reach)
@@ -106,13 +105,14 @@ def test_untrained_it_decodes_as_gamp_does(snr_db, reference):
 
 
 @pytest.mark.parametrize("cnn", [True, False])
+@pytest.mark.parametrize("hold_total", [True, False])
 @pytest.mark.parametrize("snr_db", [0.0, 10.0, 25.0])
-def test_fast_equals_plain(snr_db, cnn):
+def test_fast_equals_plain(snr_db, hold_total, cnn):
     net = trained(cnn=cnn)
     received, popularity, _, noise_var = draw_round(40, 9, snr_db)
-    plain = plain_unroll(net, received, CODEBOOK, 9 * popularity, noise_var)
+    plain = plain_unroll(net, received, CODEBOOK, 9 * popularity, noise_var, hold_total=hold_total)
     with torch.no_grad():
-        fast = net.unroll(received, CODEBOOK, 9 * popularity, noise_var, chunk=16)
+        fast = net.unroll(received, CODEBOOK, 9 * popularity, noise_var, hold_total=hold_total, chunk=16)
     for ours, theirs in ((fast.mean, plain.mean), (fast.noise_var, plain.noise_var)):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)  # float32 through ten layers
     assert fast.num_active_hat.item() == pytest.approx(plain.num_active_hat.item(), abs=1e-4)
@@ -416,3 +416,12 @@ def test_mistakes_are_named(as_in_production):
         AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, noise="fast")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="expected at least one"):
         AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, chunk=0)
+
+
+def test_the_number_of_devices_stays_as_estimated_unless_em_may_move_it():
+    received, popularity, _, _ = draw_round(300, 9, 5.0)
+    estimated = Gamp(CODEBOOK, pilot_passes=2).estimate(received, popularity)[0].num_active
+    kept = trained(total="estimate")(received, CODEBOOK, popularity).num_active_hat.item()
+    moved = trained(total="em")(received, CODEBOOK, popularity).num_active_hat.item()
+    assert kept == pytest.approx(estimated, rel=1e-5)
+    assert abs(moved - estimated) > 1e-3

@@ -28,6 +28,7 @@ from aircomp.decode.net_blocks import (
     Order,
     Prior,
     Scalars,
+    Total,
     expectation_maximisation,
     gather,
     initial_belief,
@@ -64,6 +65,8 @@ class AmpDaNetSettings(Settings):
     """Plain Poisson (α = 1), the paper's spike and Poisson slab, or a spike and a slab without zero."""
     coupling: Coupling = "round"
     """Whether EM refines one λ and σ² for the slots of a round, or one for each slot (the paper)."""
+    total: Total = "estimate"
+    """Whether Σλ, the number of devices, stays as estimated from the round, or follows EM too (the paper)."""
 
     @field_validator("kernel")
     @classmethod
@@ -136,14 +139,14 @@ class AmpDaNet(nn.Module):
         """
         popularity = check_received(received, popularity, codebook).to(received)
         given = None if noise_var is None else noise_per_slot(noise_var, received)
-        gamp = Gamp(codebook.detach(), noise=noise)
+        gamp = Gamp(codebook.detach(), noise=noise, pilot_passes=2)  # a batch tells too little for more
         shared, start_noise = gamp.estimate(received.detach(), popularity, num_active, given)
         return self.unroll(
             received,
             codebook,
             shared.rate,
             start_noise,
-            hold_total=num_active is not None,
+            hold_total=num_active is not None or self.settings.total == "estimate",
             hold_noise=given is not None,
         )
 
@@ -260,7 +263,7 @@ class AmpDaNetDecoder:
             codebook,
             shared.rate,
             noise,
-            hold_total=num_active is not None,
+            hold_total=num_active is not None or self.net.settings.total == "estimate",
             hold_noise=given is not None,
             chunk=self.chunk,
         )

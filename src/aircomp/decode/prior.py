@@ -22,7 +22,7 @@ NEGLIGIBLE = 16.0
 MAX_EXPONENT, MIN_EXPONENT = 60.0, -40.0
 
 
-class Posterior(NamedTuple):
+class Moments(NamedTuple):
     """Moments of x given R, and the probability that the codeword was sent at all."""
 
     mean: Float[Tensor, "slots codewords"]
@@ -68,7 +68,7 @@ def spike_posterior(
     reach: int,
     log_odds: Float[Tensor, "#slots codewords"] | None = None,
     temperature: Tensor | None = None,
-) -> Posterior:
+) -> Moments:
     r"""Posterior under a spike at zero and a Poisson slab, smoothed by a temperature (Sec. III-E, input block).
 
     The counts above zero weigh $e^{\mathrm{log\_odds}}\,\mathrm{rate}^x/x!$ against one for zero, which covers every form
@@ -94,7 +94,7 @@ def spike_posterior(
     activity = torch.sigmoid(logit + total.log())
     active_mean = mode + offset
     mean = activity * active_mean
-    return Posterior(mean, activity * var + mean * (active_mean - mean), activity)
+    return Moments(mean, activity * var + mean * (active_mean - mean), activity)
 
 
 def log_odds_spike(rate: Tensor, alpha: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from aircomp.decode.prior import MAX_EXPONENT, MIN_EXPONENT, Posterior
+from aircomp.decode.prior import MAX_EXPONENT, MIN_EXPONENT, Moments
 
 # Log-weight of counts below one. Far below any other, and nothing once multiplied by exp(MIN_EXPONENT); where a slot says
 # so little for a codeword that this were not enough, the codeword is not active anyway.
@@ -60,7 +60,7 @@ def tempered_posterior(
     temperature: Float[Tensor, ""],
     table: CountTable,
     log_odds: Float[Tensor, "#slots codewords"] | None = None,
-) -> Posterior:
+) -> Moments:
     """Return mean, variance and probability of activity of counts seen as R = x + N(0, V) (Sec. III-E, input block).
 
     Args:
@@ -73,7 +73,7 @@ def tempered_posterior(
     """
     inputs = (R, V, log_rate, temperature, log_odds)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
-        return Posterior(*_Tempered.apply(*inputs, table))  # pyright: ignore[reportGeneralTypeIssues]
+        return Moments(*_Tempered.apply(*inputs, table))  # pyright: ignore[reportGeneralTypeIssues]
     q, power = V.reciprocal(), temperature.reciprocal()
     mode = _mode(R, V, log_rate, table)
     index = mode.long().flatten()
@@ -197,7 +197,7 @@ def _logit(
     return (logit if log_odds is None else logit + log_odds).mul_(power)
 
 
-def _combine(active: Tensor, mean: Tensor, var: Tensor) -> Posterior:
+def _combine(active: Tensor, mean: Tensor, var: Tensor) -> Moments:
     """Mix the slab's moments with the zero."""
     whole = active * mean
-    return Posterior(whole, active * var + whole * (mean - whole), active)
+    return Moments(whole, active * var + whole * (mean - whole), active)

@@ -15,6 +15,7 @@ def unroll(
     rate: Float[Tensor, " codewords"],
     noise_var: Float[Tensor, " slots"],
     *,
+    hold_total: bool = False,
     max_count: int = 30,
 ) -> NetOutput:
     """Return what `AmpDaNet.unroll` does, for the plain Poisson prior and what is shared over the round."""
@@ -44,13 +45,16 @@ def unroll(
         x = m
         if net.settings.cnn:
             spread = (log_rate - log_rate.mean()) / (log_rate.var(correction=0) + 1e-6).sqrt()
-            features = [R, V.sqrt(), m, nu.clamp(min=1e-8).sqrt(), alpha.expand_as(m), spread.expand_as(m)]
-            x = (1 - zeta) * m + zeta * (m + _cnn(net.cnn[layer], torch.stack(features, dim=1)))
+            doubt = nu.clamp(min=1e-8).sqrt()
+            features = [R, V.sqrt(), m, doubt, alpha.expand_as(m), spread.expand_as(m)]
+            x = (1 - zeta) * m + zeta * (m + doubt * _cnn(net.cnn[layer], torch.stack(features, dim=1)))
 
         # expectation maximisation
         c = (m.mean(0) ** 2 / nu.mean(0).clamp(min=1e-8)).mean()
         proposal = (m.sum(0) + log_rate.exp()) / (slots + 1)
         log_rate = log_rate + torch.sigmoid(raw["rate_gate"][layer]) * c / (1 + c) * (proposal.log() - log_rate)
+        if hold_total:
+            log_rate = torch.log(rate.sum() * torch.softmax(log_rate, dim=0))
         gate = torch.sigmoid(raw["activity_gate"][layer])
         alpha = (1 - gate) * (1 - torch.exp(-log_rate.exp())) + gate * active.mean(0)
         energy = ((y - z) * d / (d + v)) ** 2 + v * d / (d + v)

@@ -33,7 +33,8 @@ class LayerModel(nn.Module):
         """Send a batch over the channel and decode it, from the estimates that the decoder itself would start from.
 
         They are of the batch, where those of the decoder are of the whole round; the more slots a batch has, the more
-        alike they are (`batch_slots`).
+        alike they are (`batch_slots`). A number of devices that stays as estimated is given to the batch: a whole round
+        tells it nearly exactly, a batch does not.
         """
         codebook = self.codebook()
         received = transmit(
@@ -44,7 +45,8 @@ class LayerModel(nn.Module):
             rng=rng,
             num_active=batch.num_active,
         )
-        return self.net(received, codebook, batch.popularity, noise=batch.snr_reference)
+        num_active = batch.num_active if self.net.settings.total == "estimate" else None
+        return self.net(received, codebook, batch.popularity, num_active=num_active, noise=batch.snr_reference)
 
 
 def batch_loss(model: LayerModel, batch: Batch, weights: losses.LossSettings, *, rng: torch.Generator) -> losses.Terms:
