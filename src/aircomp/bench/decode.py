@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from aircomp import rng as rngs
 from aircomp.bench.timing import interleaved
@@ -88,25 +90,17 @@ def bench_decode(num_slots: int, repeats: int) -> list[Row]:
         fast = interleaved({name: pair[0] for name, pair in pairs.items()}, repeats)
         plain = interleaved({name: pair[2] for name, pair in pairs.items()}, repeats)
     return [
-        _row(name, fast[name], slots, plain[name], plain_slots) for name, (_, slots, _, plain_slots) in pairs.items()
+        speed_row(name, fast[name], slots, plain[name], plain_slots)
+        for name, (_, slots, _, plain_slots) in pairs.items()
     ]
-
-
-def _row(name: str, seconds: float, slots: int, plain_seconds: float, plain_slots: int) -> Row:
-    row: Row = {"contender": name, "seconds": seconds, "slots": slots, "slots_per_second": slots / seconds}
-    if plain_slots:
-        plain_rate = plain_slots / plain_seconds
-        row |= {"plain_slots_per_second": plain_rate, "times_plain": row["slots_per_second"] / plain_rate}
-    return row
 
 
 def bench_scaling(num_slots: int, repeats: int) -> list[Row]:
     """Return decoding time against the number of slots: it should grow in proportion."""
     rng = rngs.generator(0, "bench scaling")
-    popularity = 1 / torch.arange(1, NUM_CODEWORDS + 1).float()
-    chosen = torch.multinomial(popularity, NUM_ACTIVE * num_slots, replacement=True, generator=rng)
-    counts = count(chosen.view(NUM_ACTIVE, num_slots), NUM_CODEWORDS)
-    sizes = [num_slots // 4, num_slots // 2, num_slots]
+    indices, popularity = zipf_round(num_slots, NUM_CODEWORDS, rng=rng)
+    counts = count(indices, NUM_CODEWORDS)
+    sizes = quarters(num_slots)
     rows = []
     for name, kind in (("amp-da", "bernoulli"), ("gamp", "two-bases")):
         codebook = make_codebook(kind, NUM_CODEWORDS, USES, rng=rng)
@@ -115,5 +109,44 @@ def bench_scaling(num_slots: int, repeats: int) -> list[Row]:
         runs = {str(size): partial(decoder.decode, received[:size], popularity) for size in sizes}
         with one_thread():
             seconds = interleaved(runs, repeats)
-        rows += [{"contender": name, "slots": size, "seconds": seconds[str(size)]} for size in sizes]
-    return [row | {"microseconds_per_slot": 1e6 * row["seconds"] / row["slots"]} for row in rows]
+        rows += [scaling_row(name, "slots", size, size, seconds[str(size)]) for size in sizes]
+    return rows
+
+
+def zipf_round(
+    num_slots: int, num_codewords: int, *, rng: torch.Generator
+) -> tuple[Int[Tensor, "devices slots"], Float[Tensor, " codewords"]]:
+    """Return what ten devices choose whose codewords have popularity 1, 1/2, 1/3, …; and that popularity."""
+    popularity = 1 / torch.arange(1, num_codewords + 1).float()
+    chosen = torch.multinomial(popularity, NUM_ACTIVE * num_slots, replacement=True, generator=rng)
+    return chosen.view(NUM_ACTIVE, num_slots), popularity / popularity.sum()
+
+
+def quarters(num_slots: int) -> list[int]:
+    """Return a quarter, a half and all of the slots, at least one each."""
+    return [max(1, num_slots // part) for part in (4, 2, 1)]
+
+
+def speed_row(name: str, seconds: float, slots: int, plain_seconds: float, plain_slots: int) -> Row:
+    """Return slots per second of a kernel and of its plain version, and their ratio."""
+    rate, plain_rate = slots / seconds, plain_slots / plain_seconds
+    return {
+        "contender": name,
+        "seconds": seconds,
+        "slots": slots,
+        "slots_per_second": rate,
+        "plain_slots_per_second": plain_rate,
+        "times_plain": rate / plain_rate,
+    }
+
+
+def scaling_row(name: str, axis: str, value: int, slots: int, seconds: float) -> Row:
+    """Return one point of a scaling table: what was varied, to which value, and the time it took."""
+    return {
+        "contender": name,
+        "axis": axis,
+        "value": value,
+        "slots": slots,
+        "seconds": seconds,
+        "microseconds_per_slot": 1e6 * seconds / slots,
+    }

@@ -1,4 +1,4 @@
-"""`aircomp bench [decode|simulate]`: speed as ratios."""
+"""`aircomp bench [decode|simulate|train]`: speed as ratios."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aircomp import results
 from aircomp.cli.common import parse, print_table
-from aircomp.errors import unknown_name
+from aircomp.errors import ConfigError, unknown_name
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,26 @@ class DecodeOptions:
     """Directory for result.json."""
 
 
+@dataclass(frozen=True)
+class TrainOptions:
+    """Measure a training step of codebook and decoder beside autograd through the plain version, one thread.
+
+    Example:
+      aircomp bench train --slots 64 256
+    """
+
+    slots: tuple[int, ...] = (64, 256)
+    """Slots of a batch, one or more sizes; the plain version needs some 2 MB for each slot."""
+    repeats: int = 7
+    """Interleaved repeats; the median counts."""
+    out: Path | None = None
+    """Directory for result.json."""
+
+
 def run(args: Sequence[str]) -> None:
     """Run the benchmark."""
     if not args or args[0] in ("-h", "--help"):
-        print("usage: aircomp bench decode | aircomp bench simulate   (--help after either tells more)")
+        print("usage: aircomp bench decode | simulate | train   (--help after any of them tells more)")
         return
     name, *rest = args
     match name:
@@ -52,8 +68,10 @@ def run(args: Sequence[str]) -> None:
             _simulate(parse(SimulateOptions, rest, "bench simulate"))
         case "decode":
             _decode(parse(DecodeOptions, rest, "bench decode"))
+        case "train":
+            _train(parse(TrainOptions, rest, "bench train"))
         case _:
-            raise unknown_name("benchmark", name, ["decode", "simulate"])
+            raise unknown_name("benchmark", name, ["decode", "simulate", "train"])
 
 
 def _simulate(options: SimulateOptions) -> None:
@@ -74,8 +92,11 @@ def _simulate(options: SimulateOptions) -> None:
 
 def _decode(options: DecodeOptions) -> None:
     from aircomp.bench.decode import bench_decode, bench_scaling
+    from aircomp.bench.net import bench_net, bench_net_scaling
 
-    rows = bench_decode(options.slots, options.repeats)
+    _at_least_one(options.repeats, options.slots)
+    net = bench_net(options.slots, options.repeats)
+    rows = [*bench_decode(options.slots, options.repeats), net]
     columns = {
         "contender": "contender",
         "slots_per_second": "slots/s",
@@ -84,10 +105,48 @@ def _decode(options: DecodeOptions) -> None:
         "seconds": "s per round",
     }
     print_table(f"{options.slots} slots, one thread", rows, columns)
-    scaling = bench_scaling(options.slots, options.repeats)
-    heads = {"contender": "contender", "slots": "slots", "seconds": "s", "microseconds_per_slot": "µs per slot"}
-    print_table("time against slots", scaling, heads)
+    limits = {
+        "largest_difference": "largest difference from plain",
+        "cnn_share_of_time": "CNN's share of decoding time",
+        "cnn_gflops": "CNN, GFLOP/s",
+        "peak_gflops": "matrix product, GFLOP/s",
+        "cnn_share_of_peak": "CNN's share of that",
+    }
+    print_table("amp-da-net", [net], limits)
+    scaling = bench_scaling(options.slots, options.repeats) + bench_net_scaling(options.slots, options.repeats)
+    heads = {
+        "contender": "contender",
+        "axis": "against",
+        "value": "value",
+        "slots": "slots",
+        "seconds": "s",
+        "microseconds_per_slot": "µs per slot",
+    }
+    print_table("time against sizes", scaling, heads)
     _write(options.out, "bench decode", rows + scaling)
+
+
+def _train(options: TrainOptions) -> None:
+    from aircomp.bench.train import bench_train
+
+    _at_least_one(options.repeats, *options.slots)
+    rows = bench_train(options.slots, options.repeats)
+    columns = {
+        "batch_slots": "slots of a batch",
+        "samples_per_second": "samples/s",
+        "plain_samples_per_second": "plain samples/s",
+        "times_plain": "times plain",
+        "loss_difference": "loss differs by",
+        "seconds": "s per step",
+    }
+    print_table("training step, paper's shape, one thread", rows, columns)
+    _write(options.out, "bench train", rows)
+
+
+def _at_least_one(repeats: int, *slots: int) -> None:
+    if repeats < 1 or not slots or min(slots) < 1:
+        given = " ".join(map(str, slots))
+        raise ConfigError(f"--slots {given} --repeats {repeats}: expected whole numbers of one or more; raise them")
 
 
 def _write(out: Path | None, command: str, rows: list[results.Row]) -> None:

@@ -1,0 +1,160 @@
+import logging
+import math
+
+import pytest
+import torch
+
+from aircomp.artefact import read_json
+from aircomp.bench import net as bench_net_module
+from aircomp.bench.decode import zipf_round
+from aircomp.bench.net import Example, Sizes, agrees, bench_net, cnn_flops
+from aircomp.bench.train import _models, _stepper, loss_difference, synthetic_round
+from aircomp.cli import main
+from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings
+from aircomp.rng import generator
+from aircomp.train.recipe import PretrainSettings
+from aircomp.train.rounds import make_batch
+
+
+def call(*args):
+    try:
+        main([str(a) for a in args])
+    except SystemExit as exit_:
+        return exit_.code
+    return 0
+
+
+@pytest.fixture(scope="module")
+def decode_rows(tmp_path_factory):
+    """Return what `aircomp bench decode` writes for a few slots."""
+    out = tmp_path_factory.mktemp("decode")
+    assert call("bench", "decode", "--slots", 16, "--repeats", 1, "--out", out) == 0
+    return read_json(out / "result.json")["rows"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "codewords", "expected"),
+    [
+        # 2·3·128 · (6·32 + 32·32 + 32·1) in each of ten layers: the paper's
+        ({}, 128, 9_584_640),
+        # 2·5·64 · (6·16 + 16·16 + 16·1) in each of three
+        ({"num_layers": 3, "filters": 16, "kernel": 5}, 64, 706_560),
+        ({"cnn": False}, 128, 0),
+    ],
+)
+def test_the_operations_of_the_cnn_are_counted_exactly(settings, codewords, expected):
+    assert cnn_flops(AmpDaNet(AmpDaNetSettings(**settings)), codewords) == expected
+
+
+def test_the_benched_cnns_correct_something():
+    example = Example.of(Sizes(8, layers=2))
+    features = [torch.ones(8, 128)] * 6
+    assert all(cnn(features).abs().max() > 1e-3 for cnn in example.decoder.net.cnn)
+
+
+def test_the_network_is_measured_beside_plain_and_peak(decode_rows):
+    row = next(r for r in decode_rows if r["contender"] == "amp-da-net" and "times_plain" in r)
+    assert row["slots"] == 16
+    assert row["slots_per_second"] == pytest.approx(16 / row["seconds"])
+    assert row["times_plain"] == pytest.approx(row["slots_per_second"] / row["plain_slots_per_second"])
+    assert 0 < row["largest_difference"] <= 1e-4  # exactly zero would mean that one was compared with itself
+    assert row["agrees"]
+    assert row["cnn_share_of_peak"] == pytest.approx(row["cnn_gflops"] / row["peak_gflops"])
+    seconds_of_cnn = row["cnn_share_of_time"] * row["seconds"]
+    assert row["cnn_gflops"] == pytest.approx(16 * 9_584_640 / seconds_of_cnn / 1e9)
+
+
+def test_a_plain_version_that_differs_is_flagged(monkeypatch, caplog):
+    plain = bench_net_module.plain_unroll
+
+    def shifted(*args):
+        output = plain(*args)
+        output.mean.add_(0.01)
+        return output
+
+    monkeypatch.setattr(bench_net_module, "plain_unroll", shifted)
+    with caplog.at_level(logging.WARNING):
+        row = bench_net(16, 1)
+    assert not row["agrees"]
+    assert "amp-da-net differs from its plain version by 0.01" in caplog.text
+
+
+def test_what_is_not_a_number_does_not_agree():
+    assert agrees("x", 1e-4)
+    assert not agrees("x", math.nan)
+
+
+def test_scaling_varies_one_size_at_a_time(decode_rows):
+    rows = [r for r in decode_rows if r["contender"] == "amp-da-net" and "axis" in r]
+    assert [(r["axis"], r["value"]) for r in rows] == [
+        *(("slots", v) for v in (4, 8, 16)),
+        *(("layers", v) for v in (5, 10, 20)),
+        *(("codewords", v) for v in (64, 128, 256)),
+        *(("filters", v) for v in (16, 32, 64)),
+    ]
+    for row in rows:
+        slots = row["value"] if row["axis"] == "slots" else 16
+        assert row["microseconds_per_slot"] == pytest.approx(1e6 * row["seconds"] / slots)
+
+
+def test_the_other_kernels_are_measured_too(decode_rows):
+    names = [r["contender"] for r in decode_rows if "times_plain" in r]
+    assert names == ["amp-da", "gamp", "rounding", "quantise ten devices", "quantisation codebook", "amp-da-net"]
+    points = [(r["contender"], r["axis"], r["value"]) for r in decode_rows if "axis" in r]
+    assert points[:6] == [(name, "slots", slots) for name in ("amp-da", "gamp") for slots in (4, 8, 16)]
+
+
+def test_ten_devices_prefer_the_first_codewords():
+    indices, popularity = zipf_round(2_000, 128, rng=generator(0, "test"))
+    assert indices.shape == (10, 2_000)
+    assert popularity.sum().item() == pytest.approx(1)
+    share = (indices == 0).float().mean().item()
+    assert share == pytest.approx(popularity[0].item(), abs=0.012)  # four standard errors of 20,000 draws
+
+
+def test_a_training_step_is_measured_beside_plain(tmp_path, capsys):
+    assert call("bench", "train", "--slots", 4, 8, "--repeats", 2, "--out", tmp_path) == 0
+    assert "samples/s" in capsys.readouterr().out
+    rows = read_json(tmp_path / "result.json")["rows"]
+    assert [r["batch_slots"] for r in rows] == [4, 8]
+    for row in rows:
+        assert row["samples_per_second"] == pytest.approx(row["batch_slots"] / row["seconds"])
+        assert row["times_plain"] == pytest.approx(row["samples_per_second"] / row["plain_samples_per_second"])
+        assert 0 < row["loss_difference"] <= 1e-4
+        assert row["agrees"]
+
+
+def test_plain_layers_take_the_same_steps():
+    # a learning rate at which one step changes the loss by far more than the tolerance
+    settings = PretrainSettings(net=AmpDaNetSettings(num_layers=2, filters=4), learning_rate=3e-3)
+    batch = make_batch(synthetic_round(16), torch.arange(16), 10.0, "round")
+    fast, plain = _models(settings)
+    before = [p.detach().clone() for p in fast.parameters()]
+    steps = [_stepper(model, batch, settings) for model in (fast, plain)]
+    for step in steps:
+        step()
+    assert all(not torch.equal(p, old) for p, old in zip(fast.parameters(), before, strict=True))
+    assert loss_difference(fast, plain, batch, settings) <= 1e-4
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["foo"], "decode, simulate, train"),
+        (["trian"], "did you mean 'train'"),
+        (["train", "--slots", "64", "0"], "--slots 64 0"),
+        (["train", "--slots"], "expected"),
+        (["decode", "--repeats", "0"], "--repeats 0"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(args, message, capsys):
+    assert call("bench", *args) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["decode", "simulate", "train"])
+def test_help_names_every_benchmark_and_shows_an_example(name, capsys):
+    assert call("bench", "--help") == 0
+    assert name in capsys.readouterr().out
+    assert call("bench", name, "--help") == 0
+    assert f"aircomp bench {name} --" in capsys.readouterr().out
