@@ -1,0 +1,47 @@
+"""`aircomp report DIR…`: the HTML page of finished runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from aircomp.cli.common import default_out, parse
+from aircomp.errors import ArtefactError, ConfigError
+from aircomp.report.gather import sections_of
+from aircomp.report.page import write_page
+
+
+@dataclass(frozen=True)
+class Options:
+    """Write one HTML page, which needs no network and no server, about finished runs of any command.
+
+    Examples:
+      aircomp report runs/digits-gamp
+      aircomp report runs/digits-gamp runs/digits-amp-da runs/evaluate --out runs/comparison
+    """
+
+    directories: tyro.conf.Positional[tuple[Path, ...]] = ()
+    """Directories with a result.json."""
+    out: Path | None = None
+    """Directory for report.html; by default the run's own, or for several runs a new one under runs/."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace the report.html in --out."""
+
+
+def run(args: Sequence[str]) -> None:
+    """Parse, read the runs, write the page."""
+    options = parse(Options, args, "report")
+    directories = list({path.resolve(): path for path in options.directories}.values())  # one given twice is one
+    if not directories:
+        raise ConfigError(
+            "no directory was given; name one or more finished runs, for example aircomp report runs/demo"
+        )
+    out = options.out or (directories[0] if len(directories) == 1 else default_out("report", resume=False))
+    path = out / "report.html"
+    if path.exists() and not options.overwrite:
+        raise ArtefactError(f"{path} exists; replace it with --overwrite or choose another --out")
+    sections = sections_of(directories, beside=out)
+    name = directories[0].resolve().name
+    title = f"aircomp: {name}" if len(directories) == 1 else f"aircomp: {len(directories)} runs"
+    print(write_page(path, title, sections))

@@ -1,0 +1,279 @@
+"""Figures for the page as SVG: text stays text, the ink is the page's own colour, so light and dark both read well."""
+
+import hashlib
+import io
+import math
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from aircomp.report.page import Figure, as_number, cell_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure as Drawing
+
+Points = Sequence[tuple[Any, ...]]
+"""(x, y) or (x, y, spread) each."""
+
+INK = "#010203"
+"""Stands for the colour of the page's text until the SVG is written."""
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#c46b9c", "#7a70cf", "#a67c00", "#7f8790")
+"""After Okabe and Ito, told apart by every kind of sight; each has a contrast of 3 on white and on near-black."""
+MARKERS = "osD^vPX"
+DASHES = ("-", "--", ":", "-.")
+LARGEST = 1e30
+"""Numbers beyond are not drawn: axes overflow long before floats do."""
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "aircomp",
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "font.size": 9.0,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.grid": True,
+    "axes.grid.which": "major",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.alpha": 0.18,
+    "grid.color": INK,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+def svg_of(figure: "Drawing") -> str:
+    """Return a drawing as markup to put into a page: the same bits every time, identifiers that no other one has."""
+    buffer = io.StringIO()
+    with _style(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing")  # only the measuring font lacks it
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    # its style would reach the whole page, its fonts are the page's business
+    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r"font-family: [^;\"]*; ", "", text)
+    text = re.sub(r'^(<svg[^>]*?) width="[^"]*"', r"\1", text)
+    text = re.sub(r'^(<svg[^>]*?) height="[^"]*"', r"\1", text)
+    prefix = f"f{hashlib.sha256(text.encode()).hexdigest()[:10]}-"
+    text = re.sub(r'(<[^<>]* id=")', rf"\g<1>{prefix}", text)
+    text = re.sub(r'(<[^<>]*href="#)', rf"\g<1>{prefix}", text)
+    return text.replace("url(#", f"url(#{prefix}").replace(INK, "currentColor").strip()
+
+
+def lines(
+    series: Mapping[str, Points],
+    *,
+    x: str,
+    y: str,
+    title: str,
+    alt: str,
+    references: Mapping[str, float] | None = None,
+    log: bool = False,
+    limits: tuple[float, float] | None = None,
+) -> Figure:
+    """Draw one line a series, with error bars where points have a spread; `references` are horizontal lines.
+
+    Args:
+        series: Points of each line by its label.
+        x: Heading of the horizontal axis, with its unit.
+        y: Heading of the vertical axis, with its unit.
+        title: What stands above the figure.
+        alt: What it shows, in words.
+        references: Levels to compare with, by label.
+        log: Whether the vertical axis is logarithmic; what is not positive is left out then.
+        limits: Ends of the vertical axis.
+    """
+    with _style():
+        figure, axes = _blank(legend=len(series) + len(references or {}))
+        drawable = {label: _drawable(points, log=log) for label, points in series.items()}
+        for number, (label, points) in enumerate(drawable.items()):
+            _line(axes, number, label, points)
+        for number, (label, level) in enumerate((references or {}).items()):
+            if can_draw(level):
+                style = DASHES[1 + number % 3]
+                axes.axhline(level, color=INK, linewidth=1.2, linestyle=style, label=_label(label))
+        axes.set(xlabel=_label(x), ylabel=_label(y))
+        values = [point[1] for points in drawable.values() for point in points]
+        if log and values:
+            _logarithmic(axes.yaxis, values)
+        elif limits is not None:
+            axes.set_ylim(*limits)
+        _legend(figure, axes)
+        return Figure(title, svg_of(figure), alt)
+
+
+def bars(series: Mapping[str, Points], *, x: str, y: str, title: str, alt: str, log: bool = False) -> Figure:
+    """Draw lying bars, grouped by category: each series has (category, value) or (category, value, spread).
+
+    Args:
+        series: Values of each colour by its label.
+        x: Heading of the values, with their unit.
+        y: Heading of the categories; empty for none.
+        title: What stands above the figure.
+        alt: What it shows, in words.
+        log: Whether values are on a logarithmic axis; what is not positive is left out then.
+    """
+    categories = list(dict.fromkeys(str(point[0]) for points in series.values() for point in points))
+    with _style():
+        figure, axes = _blank(legend=len(series), height=1.0 + 0.2 * len(categories) * (len(series) + 0.6))
+        thickness = 0.8 / max(len(series), 1)
+        values = []
+        for number, (label, points) in enumerate(series.items()):
+            shift = (number - (len(series) - 1) / 2) * thickness
+            rows = [(categories.index(str(category)) + shift, *rest) for category, *rest in points]
+            for place, value, spread in _drawable(rows, log=log):
+                values.append(value)
+                axes.barh(place, value, 0.92 * thickness, color=PALETTE[number % len(PALETTE)], label=_label(label))
+                if spread:
+                    axes.errorbar(value, place, xerr=spread, fmt="none", ecolor=INK, capsize=2.5)
+                end = (value + (spread or 0.0), place)
+                axes.annotate(cell_text(value), end, (3, 0), textcoords="offset points", va="center", fontsize=8)
+        axes.set_yticks(range(len(categories)), [_label(c) for c in categories])
+        axes.set(xlabel=_label(x), ylabel=_label(y), ylim=(len(categories) - 0.4, -0.6))
+        if log and values:
+            _logarithmic(axes.xaxis, values)
+        axes.margins(x=0.14)  # room for the numbers
+        axes.grid(visible=False, axis="y")
+        _legend(figure, axes)
+        return Figure(title, svg_of(figure), alt)
+
+
+def heatmap(
+    matrix: Sequence[Sequence[float]],
+    *,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    x: str,
+    y: str,
+    unit: str,
+    title: str,
+    alt: str,
+) -> Figure:
+    """Draw a matrix as colours with their scale; up to 12 by 12 the cells also say their values.
+
+    Args:
+        matrix: A value for each row and column; None or NaN is left blank.
+        rows: Names of the rows.
+        columns: Names of the columns.
+        x: Heading of the columns.
+        y: Heading of the rows.
+        unit: What the colours mean, with the unit.
+        title: What stands above the figure.
+        alt: What it shows, in words.
+    """
+    values = [[math.nan if (number := as_number(v)) is None else number for v in line] for line in matrix]
+    with _style():
+        figure, axes = _blank(legend=0, height=min(1.4 + 0.3 * len(rows), 6.0))
+        image = axes.imshow(values, aspect="auto", interpolation="none", cmap="cividis")
+        figure.colorbar(image, ax=axes, label=_label(unit)).outline.set_visible(False)  # type: ignore[operator]
+        for axis, names in ((axes.xaxis, columns), (axes.yaxis, rows)):
+            step = 1 + (len(names) - 1) // 24
+            axis.set_ticks(range(0, len(names), step), [_label(name) for name in names[::step]])
+        if max(len(rows), len(columns)) <= 12:
+            middle = sum(image.get_clim()) / 2  # cividis is light above
+            for row, line in enumerate(values):
+                for column, value in enumerate(line):
+                    ink = "black" if value > middle else "white"
+                    text = "" if math.isnan(value) else cell_text(value)
+                    axes.text(column, row, text, ha="center", va="center", fontsize=8, color=ink)
+        axes.set(xlabel=_label(x), ylabel=_label(y))
+        axes.grid(visible=False)
+        return Figure(title, svg_of(figure), alt)
+
+
+def can_draw(value: Any) -> bool:
+    """Tell whether a value is a number that fits an axis."""
+    number = as_number(value)
+    return number is not None and abs(number) <= LARGEST
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):
+        yield
+
+
+def _blank(*, legend: int, height: float = 2.9) -> tuple["Drawing", "Axes"]:
+    """Return an empty drawing, narrow enough to be read on a phone and taller where it needs a long legend."""
+    from matplotlib.figure import Figure as Drawing
+
+    room = 0.2 * math.ceil(legend / 2) if legend > 1 else 0.0
+    drawing = Drawing(figsize=(4.8, min(height + room, 12.0)), layout="constrained")
+    return drawing, drawing.subplots()
+
+
+def _line(axes: "Axes", number: int, label: str, points: list[tuple[float, float, float | None]]) -> None:
+    points = sorted(points, key=lambda point: point[0])
+    places, values = [point[0] for point in points], [point[1] for point in points]
+    colour = PALETTE[number % len(PALETTE)]
+    axes.plot(
+        places,
+        values,
+        color=colour,
+        linestyle=DASHES[number // len(PALETTE) % len(DASHES)],
+        marker=MARKERS[number % len(MARKERS)] if len(points) <= 25 else "",
+        label=_label(label),
+    )
+    spreads = [point[2] or 0.0 for point in points]
+    if any(spreads):
+        axes.errorbar(places, values, yerr=spreads, fmt="none", ecolor=colour, capsize=2.5)
+
+
+def _logarithmic(axis: "Axis", values: Sequence[float]) -> None:
+    """Make an axis logarithmic with plain numbers on it, closer together where it spans little."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    decades = math.log10(max(values) / min(values))
+    steps = (1.0,) if decades > 2 else (1.0, 2.0, 5.0) if decades > 0.7 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})  # type: ignore[attr-defined]
+    axis.set_major_locator(LogLocator(subs=steps, numticks=9))
+    axis.set_major_formatter(lambda value, _: _power(value))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _power(value: float) -> str:
+    """Write a tick of a logarithmic axis."""
+    if 1e-3 <= value < 1e5:
+        return cell_text(value)
+    exponent = math.floor(math.log10(value) + 1e-9)  # the logarithm of a power of ten may fall just short of it
+    lead = value / 10.0**exponent
+    power = "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return power if math.isclose(lead, 1.0) else f"{lead:.2g}·{power}"
+
+
+def _drawable(points: Points, *, log: bool) -> list[tuple[float, float, float | None]]:
+    """Keep the points that can be drawn, as (x, y, spread or None)."""
+    found = []
+    for x, y, *rest in points:
+        if can_draw(x) and can_draw(y) and (y > 0 or not log):
+            found.append((float(x), float(y), abs(float(rest[0])) if rest and can_draw(rest[0]) else None))
+    return found
+
+
+def _legend(figure: "Drawing", axes: "Axes") -> None:
+    """Explain the lines below the axes, each label once; a single unexplained series needs no legend."""
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    if len(handles) > 1:
+        wide = max(map(len, handles)) > 26
+        figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=1 if wide else 2, fontsize=8.5
+        )
+
+
+def _label(text: str) -> str:
+    """Make words from a file fit a figure: printable, one line, not too long, and no leading underscore.
+
+    Matplotlib leaves labels that begin with an underscore out of the legend.
+    """
+    text = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+    text = text if len(text) <= 48 else f"{text[:47]}…"
+    return f" {text}" if text.startswith("_") else text

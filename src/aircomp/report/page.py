@@ -1,0 +1,229 @@
+"""One HTML file that needs nothing else: tables, figures, configuration; no network, no server.
+
+Whatever comes from files is escaped, and the page's policy lets a browser run its own script only.
+"""
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from aircomp import artefact
+from aircomp.results import Row
+
+MISSING = "–"
+MOST_ROWS = 1000
+"""Rows of a table that are shown; more would make a page that no browser scrolls well."""
+MOST_TEXT = 300
+LONG_TEXT = 32
+"""Characters of a cell that stay on one line."""
+MOST_CONFIG = 200_000
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing, from `report/figures.py`."""
+
+    title: str
+    svg: str
+    """Markup, put into the page as it is."""
+    alt: str
+    """What it shows, for those who cannot see it."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a result; a field with a `<field>_std` beside it is shown with that spread."""
+
+    title: str
+    columns: dict[str, str]
+    """Field name to heading, with its unit."""
+    rows: list[Row]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: the first table, the figures, further tables, then where it all came from."""
+
+    title: str
+    text: str = ""
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    commands: tuple[str, ...] = ()
+    links: dict[str, str] = field(default_factory=dict)
+    """Label to relative path of raw data."""
+    config: dict[str, Any] | None = None
+
+
+def write_page(path: Path, title: str, sections: Sequence[Section], *, lead: str = "") -> Path:
+    """Write the page atomically and return its path."""
+    text = render(title, sections, lead=lead)
+    # JSON may hold half a surrogate pair, which no file can
+    artefact.write_text(path, text.encode("utf-8", "replace").decode("utf-8"))
+    return path
+
+
+def render(title: str, sections: Sequence[Section], *, lead: str = "") -> str:
+    """Return the page as text."""
+    style, script = _asset("page.css"), _asset("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
+    names = [f"section-{number}" for number in range(1, len(sections) + 1)]
+    contents = "".join(f'<li><a href="#{n}">{escape(s.title)}</a></li>' for n, s in zip(names, sections, strict=True))
+    body = "\n".join(_section(name, section) for name, section in zip(names, sections, strict=True))
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+<header>
+<h1>{escape(title)}</h1>
+<button type="button" id="theme" hidden>Dark</button>
+{f'<p class="lead">{escape(lead)}</p>' if lead else ""}
+{f'<nav aria-label="Sections"><ul>{contents}</ul></nav>' if len(sections) > 1 else ""}
+</header>
+<main>
+{body}
+</main>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def _asset(name: str) -> str:
+    return (files("aircomp.report") / name).read_text(encoding="utf-8")
+
+
+def _section(name: str, section: Section) -> str:
+    parts = [
+        f'<section id="{name}" aria-labelledby="{name}-title">',
+        f'<h2 id="{name}-title">{escape(section.title)}</h2>',
+    ]
+    if section.text:
+        parts.append(f"<p>{escape(section.text)}</p>")
+    parts += [_table(table) for table in section.tables[:1]]
+    if section.figures:
+        parts.append(f'<div class="figures">{"".join(_figure(figure) for figure in section.figures)}</div>')
+    parts += [_table(table) for table in section.tables[1:]]
+    if section.commands:
+        parts.append(_details("Commands", "\n".join(section.commands), is_open=True))
+    if section.config is not None:
+        parts.append(_details("Configuration", _config_text(section.config)))
+    if section.links:
+        links = "".join(f'<li><a href="{_href(to)}">{escape(label)}</a></li>' for label, to in section.links.items())
+        parts.append(f'<p class="links-title">Raw data</p><ul class="links">{links}</ul>')
+    return "\n".join([*parts, "</section>"])
+
+
+def _figure(figure: Figure) -> str:
+    return (
+        f'<figure><figcaption>{escape(figure.title)}</figcaption><div class="drawing" role="img" '
+        f'aria-label="{escape(figure.alt)}">{figure.svg}</div></figure>'
+    )
+
+
+def _details(summary: str, text: str, *, is_open: bool = False) -> str:
+    return (
+        f'<details{" open" if is_open else ""}><summary>{escape(summary)}</summary><div class="code">'
+        f'<button type="button" class="copy" hidden>Copy</button><pre tabindex="0">{escape(text)}</pre></div></details>'
+    )
+
+
+def _config_text(config: dict[str, Any]) -> str:
+    text = json.dumps(config, indent=2, ensure_ascii=False, default=str)
+    return text if len(text) <= MOST_CONFIG else f"{text[:MOST_CONFIG]}\n… and more, in the raw data"
+
+
+def _href(path: str) -> str:
+    """Make a link that can only lead to a file beside the page: no scheme, no host."""
+    safe = quote(path.encode("utf-8", "replace"), safe="/")
+    return safe if safe.startswith("../") else f"./{safe}"
+
+
+def _table(table: Table) -> str:
+    numeric = {name for name in table.columns if any(as_number(row.get(name)) is not None for row in table.rows)}
+    head = "".join(
+        f'<th scope="col"{_class(name in numeric)}>{escape(heading)}</th>' for name, heading in table.columns.items()
+    )
+    body = "\n".join(_row(row, table.columns, numeric) for row in table.rows[:MOST_ROWS])
+    note = table.note
+    if len(table.rows) > MOST_ROWS:
+        note = f"{note} Only the first {MOST_ROWS:,} of {len(table.rows):,} rows are shown.".strip()
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}"><table>'
+        f"<caption>{escape(table.title)}</caption><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
+        + (f'<p class="note">{escape(note)}</p>' if note else "")
+    )
+
+
+def _row(row: Row, columns: dict[str, str], numeric: set[str]) -> str:
+    cells = []
+    for place, name in enumerate(columns):
+        number = as_number(row.get(name))
+        text = cell_text(row.get(name), row.get(f"{name}_std"))
+        attributes = _class(name in numeric, long=len(text) > LONG_TEXT)
+        attributes += "" if number is None else f' data-value="{number!r}"'
+        opening, closing = ("td", "td") if place else ('th scope="row"', "th")
+        cells.append(f"<{opening}{attributes}>{escape(text)}</{closing}>")
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _class(number: bool, *, long: bool = False) -> str:
+    names = [name for name, applies in (("number", number), ("long", long)) if applies]
+    return f' class="{" ".join(names)}"' if names else ""
+
+
+def as_number(value: Any) -> float | None:
+    """Return a finite number as a float; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return None
+    return number if math.isfinite(number) else None
+
+
+def cell_text(value: Any, spread: Any = None) -> str:
+    """Show a value of a row: three digits, with its spread if there is one; a dash if there is none.
+
+    >>> cell_text(0.93277, 0.0094), cell_text(863168), cell_text(None)
+    ('0.933 ± 0.0094', '863,168', '–')
+    """
+    number = as_number(value)
+    if number is not None:
+        width = as_number(spread)
+        return _digits(number, 3) + (f" ± {_digits(width, 2)}" if width is not None else "")
+    if value is None or value == "" or value == [] or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        text = ", ".join(cell_text(each) for each in value[:MOST_TEXT])
+    else:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 1]}…"
+
+
+def _digits(number: float, digits: int) -> str:
+    if abs(number) < 1e12 and (number == int(number) or abs(number) >= 10**digits - 0.5):  # 999.7 is 1,000
+        text = f"{number:,.0f}"
+    elif float(f"{number:.{digits}g}") == number:
+        text = f"{number:.{digits}g}"
+    else:  # rounded: 0.8999 is 0.900 and not 0.9
+        text = f"{number:#.{digits}g}".rstrip(".")
+    return text.replace("-", "−") if "e" not in text else text

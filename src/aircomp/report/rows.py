@@ -1,0 +1,180 @@
+"""Rows of results as tables and figures: which fields, under which headings, in which lines."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from aircomp.report import figures
+from aircomp.report.page import Figure, Table, as_number, cell_text
+from aircomp.results import Row
+
+SHARE = (-0.02, 1.02)
+"""Axis of an accuracy: all of [0, 1], and the markers at its ends."""
+HEADINGS = {
+    "run": "run",
+    "decoder": "decoder",
+    "uplink": "uplink",
+    "contender": "contender",
+    "codebook": "codebook",
+    "snr_db": "SNR (dB)",
+    "seeds": "seeds",
+    "rounds": "rounds",
+    "test_accuracy": "test accuracy",
+    "best_test_accuracy": "best",
+    "stability": "stability (std, last ten)",
+    "accuracy": "count accuracy",
+    "count_nmse": "count NMSE",
+    "update_nmse": "update NMSE",
+    "update_nmse_hard": "update NMSE, integer counts",
+    "update_nmse_soft": "update NMSE, soft counts",
+    "num_active_mae": "error of K (devices)",
+    "pupe": "missed codewords (share)",
+    "num_slots": "slots",
+    "slots": "slots",
+    "channel_uses": "channel uses",
+    "channel_uses_per_parameter": "channel uses per parameter",
+    "air_seconds": "air time (s)",
+    "energy_per_device": "energy per device (codewords)",
+    "base_station_gflop": "decoder work (GFLOP)",
+    "samples_per_second": "samples per second",
+    "slots_per_second": "slots per second",
+    "plain_slots_per_second": "plain version, slots per second",
+    "times_plain": "times plain",
+    "times_bare_loop": "times the bare loop",
+    "microseconds_per_slot": "time per slot (µs)",
+    "share_of_round": "share of the round",
+    "peak_gib": "peak memory (GiB)",
+    "seconds": "time (s)",
+    "side_information": "side information",
+}
+"""Heading of each field of a result, in the order of the columns."""
+
+
+def table_of(title: str, rows: list[Row], names: Iterable[str], note: str = "") -> Table:
+    """Make a table of the fields that some row has."""
+    present = [name for name in dict.fromkeys(names) if any(row.get(name) not in (None, "") for row in rows)]
+    return Table(title, {name: HEADINGS.get(name, name.replace("_", " ")) for name in present}, rows, note)
+
+
+def fields_of(rows: Sequence[Row]) -> list[str]:
+    """Return all fields of some rows: the known ones in their order, then the others; no run, no spread."""
+    found = dict.fromkeys(name for row in rows for name in row)
+    others = [name for name in found if name not in HEADINGS and not name.endswith("_std")]
+    return [name for name in HEADINGS if name in found and name not in ("run", "contender")] + others
+
+
+def varies(rows: Sequence[Row], name: str, *within: str) -> bool:
+    """Tell whether rows that share the fields `within` differ in another one."""
+    seen: dict[str, set[str]] = {}
+    for row in rows:
+        seen.setdefault(repr([row.get(key) for key in within]), set()).add(repr(row.get(name)))
+    return any(len(values) > 1 for values in seen.values())
+
+
+def accuracy_by_snr(rows: Sequence[Row], settings: Sequence[str]) -> Figure | None:
+    """Draw test accuracy against SNR, a line for each uplink and settings; uplinks without noise are levels."""
+    noisy = [row for row in rows if as_number(row.get("snr_db")) is not None]
+    series = series_of(noisy, ["uplink", *settings], "snr_db", "test_accuracy")
+    clean = [row | {"place": 0} for row in rows if row.get("snr_db") is None]
+    levels = {k: v[0][1] for k, v in series_of(clean, ["uplink", *settings], "place", "test_accuracy").items()}
+    title = "Test accuracy against SNR"
+    return lines_of(series, HEADINGS["snr_db"], HEADINGS["test_accuracy"], title, references=levels)
+
+
+def decoding_by_snr(rows: Sequence[Row], labels: Sequence[str]) -> tuple[Figure, ...]:
+    """Draw what decoding came to against SNR, where there is more than one SNR."""
+    if len({row["snr_db"] for row in rows if as_number(row.get("snr_db")) is not None}) < 2:
+        return ()
+    drawn = []
+    for name in ("test_accuracy", "accuracy", "update_nmse_hard"):
+        share = not name.startswith("update")
+        series = series_of(rows, labels, "snr_db", name)
+        heading = HEADINGS[name]
+        title = f"{heading[0].upper()}{heading[1:]} against SNR"
+        drawn.append(
+            lines_of(series, HEADINGS["snr_db"], heading, title, log=not share, limits=SHARE if share else None)
+        )
+    return present(drawn)
+
+
+def curves_of(
+    curves: Mapping[str, Sequence[Row]], x: str, y: str, heading: str, title: str, **axis: Any
+) -> Figure | None:
+    """Draw one field of the metrics of several runs."""
+    series = {name: [(r.get(x), r.get(y)) for r in records] for name, records in curves.items()}
+    return lines_of({name: points for name, points in series.items() if points}, x, heading, title, **axis)
+
+
+def bars_of(rows: Sequence[Row], category: str, several: Sequence[str], name: str, title: str) -> Figure | None:
+    """Draw one field as bars, in one colour a run; the axis is logarithmic where values differ a hundredfold."""
+    series: dict[str, list[tuple[Any, ...]]] = {}
+    for row in rows:
+        value = as_number(row.get(name))
+        if value:
+            label = _label(row, several)
+            series.setdefault(label, []).append((cell_text(row.get(category)), value, row.get(f"{name}_std")))
+    values = [abs(point[1]) for points in series.values() for point in points]
+    if not values or len(values) > 60:
+        return None
+    heading = HEADINGS[name]
+    parts = [f"{place} {cell_text(value)}" for points in series.values() for place, value, _ in points]
+    alt = f"{heading}: {'; '.join(parts[:24])}."
+    return figures.bars(series, x=heading, y="", title=title, alt=alt, log=max(values) > 100 * min(values))
+
+
+def series_of(rows: Iterable[Row], labels: Sequence[str], x: str, y: str) -> dict[str, list[tuple[Any, ...]]]:
+    """Group rows into lines; several values at one place (seeds) become their mean and spread."""
+    found: dict[str, dict[Any, list[Row]]] = {}
+    for row in rows:
+        if figures.can_draw(row.get(x)) and figures.can_draw(row.get(y)):
+            found.setdefault(_label(row, labels), {}).setdefault(row[x], []).append(row)
+    return {
+        label: [(place, *_mean([row[y] for row in same], same[0].get(f"{y}_std"))) for place, same in places.items()]
+        for label, places in found.items()
+    }
+
+
+def lines_of(series: Mapping[str, figures.Points], x: str, y: str, title: str, **axis: Any) -> Figure | None:
+    """Draw lines with a description made of their labels; None if there is nothing to draw."""
+    known = {
+        k: p for k, p in series.items() if any(as_number(each[0]) is not None and _shown(each[1], axis) for each in p)
+    }
+    if not known:
+        return None
+    alt = f"{y} against {x}: {_described(known)}."
+    return figures.lines(known, x=x, y=y, title=title, alt=alt, **axis)
+
+
+def _label(row: Row, names: Iterable[str]) -> str:
+    """Name a line of a figure by some of its fields; settings are named as well, words speak for themselves."""
+    parts = []
+    for name in names:
+        value = row.get(name)
+        parts.append(value if isinstance(value, str) else f"{HEADINGS.get(name, name)} {cell_text(value)}")
+    return ", ".join(parts)
+
+
+def _mean(values: Sequence[float], spread: Any) -> tuple[float, float | None]:
+    if len(values) == 1:
+        return values[0], as_number(spread)
+    return statistics.fmean(values), statistics.stdev(values)
+
+
+def _shown(value: Any, axis: Mapping[str, Any]) -> bool:
+    return figures.can_draw(value) and (value > 0 or not axis.get("log"))
+
+
+def _described(series: Mapping[str, figures.Points]) -> str:
+    """Say where each line begins and ends."""
+    parts = []
+    for name, points in list(series.items())[:12]:
+        ends = sorted((p[0], p[1]) for p in points if as_number(p[0]) is not None and as_number(p[1]) is not None)
+        (first, low), (last, high) = ends[0], ends[-1]
+        reach = f" to {cell_text(high)} at {cell_text(last)}" if len(ends) > 1 else ""
+        parts.append(f"{name} {cell_text(low)} at {cell_text(first)}{reach}")
+    return "; ".join(parts) + ("; and more" if len(series) > 12 else "")
+
+
+def present(drawn: Iterable[Figure | None]) -> tuple[Figure, ...]:
+    """Leave out the figures that had nothing to draw."""
+    return tuple(figure for figure in drawn if figure is not None)

@@ -1,0 +1,158 @@
+"""Finished runs as they lie on disk: read without trust, named so that no two are confused."""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aircomp import artefact
+from aircomp.errors import ArtefactError
+from aircomp.report.page import cell_text
+from aircomp.results import Row
+
+MOST_BYTES = 64 * 2**20
+"""A larger file is no result of ours."""
+MOST_LEVELS = 32
+"""Nor is one nested deeper: a parser and its reader must not run out of stack."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A directory with a result."""
+
+    name: str
+    """The shortest end of its path that no other run shares."""
+    directory: Path
+    command: str
+    config: dict[str, Any]
+    rows: list[Row]
+    metrics: list[Row]
+    made_with: str
+
+
+def read_runs(directories: Sequence[Path]) -> list[Run]:
+    """Read the runs; one that is given twice counts once.
+
+    Raises:
+        ArtefactError: If a directory is missing, or holds no result or a damaged one.
+    """
+    unique = list({path.resolve(): path for path in directories}.values())
+    return [_read_run(path, name) for path, name in zip(unique, _names(unique), strict=True)]
+
+
+def command_of(run: Run) -> str:
+    """Return the command that makes the run again, safe to paste into a shell; empty where the result does not tell."""
+    words = ["aircomp", *run.command.split()]
+    match run.command:
+        case "simulate" | "collect" if (run.directory / "config.toml").is_file():
+            words.append(str(run.directory / "config.toml"))
+        case "pretrain" if (run.directory / "config.toml").is_file():
+            words += ["FRAGMENTS", "--preset", str(run.directory / "config.toml")]
+        case "evaluate":
+            words += _flags(
+                run.config, "fragments", "decoder", "snr_db", "snr_reference", "codebook", "layer", "slots", "seed"
+            )
+        case "demo":
+            words += _flags(run.config, "rounds", "snr_db")
+        case "cost" if "num_parameters" in run.config:
+            words += ["--parameters", str(run.config["num_parameters"])]
+        case _ if words[1:2] != ["bench"]:
+            return ""
+    return shlex.join(words)
+
+
+def _flags(config: Mapping[str, Any], *names: str) -> list[str]:
+    words = []
+    for name in names:
+        value = config.get(name)
+        if value is not None:
+            values = value if isinstance(value, list) else [value]
+            words += [f"--{name.replace('_', '-')}", *(f"{v:g}" if isinstance(v, float) else str(v) for v in values)]
+    return words
+
+
+def _read_run(directory: Path, name: str) -> Run:
+    path = directory / "result.json"
+    if not directory.is_dir():
+        what = "is a file" if directory.exists() else "does not exist"
+        raise ArtefactError(f"{directory} {what}; give the directory of a finished run")
+    if not path.is_file():
+        hint = "finish its run with --resume" if (directory / "config.toml").exists() else "give a finished run's"
+        raise ArtefactError(f"there is no result.json in {directory}; {hint}")
+    result = _parsed(path, artefact.read_json)
+    if not _is_result(result):
+        raise ArtefactError(
+            f"{path} is not a result: expected a command, its config and rows; give a finished run's directory"
+        )
+    command = "collect" if (directory / "fragments.json").exists() else result["command"]
+    metrics = _parsed(directory / "metrics.jsonl", _read_lines) if (directory / "metrics.jsonl").is_file() else []
+    return Run(name, directory, command, result["config"], result["rows"], metrics, _made_with(result))
+
+
+def _is_result(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    rows = value.get("rows")
+    well_formed = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    return well_formed and isinstance(value.get("command"), str) and isinstance(value.get("config"), dict)
+
+
+def _parsed(path: Path, read: Callable[[Path], Any]) -> Any:
+    """Read a file of bounded size and depth."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ArtefactError(f"{path} is larger than {MOST_BYTES >> 20} MB, which no result is; check the directory")
+        value = read(path)
+        if _is_deep(value, MOST_LEVELS):
+            raise RecursionError
+        return value
+    except RecursionError:
+        raise ArtefactError(f"{path} is nested too deeply for a result; restore it or make it anew") from None
+
+
+def _is_deep(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels == 0 or any(_is_deep(each, levels - 1) for each in inner)
+
+
+def _read_lines(path: Path) -> list[Row]:
+    """Read JSON lines; the last one may be half written."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtefactError(f"{path} is not readable text ({error}); restore it or make it anew") from None
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            if number == len(lines):
+                break
+            raise ArtefactError(f"line {number} of {path} is not JSON ({error}); restore it or make it anew") from None
+        if isinstance(record, dict):
+            records.append(record)
+    return records
+
+
+def _made_with(result: Row) -> str:
+    environment = result.get("environment")
+    environment = environment if isinstance(environment, dict) else {}
+    parts = [f"aircomp {cell_text(result.get('version'))}"]
+    names = {"python": "Python", "torch": "torch"}
+    parts += [f"{name} {cell_text(environment[key])}" for key, name in names.items() if key in environment]
+    parts += [cell_text(environment["system"])] if "system" in environment else []
+    return ", ".join(parts)
+
+
+def _names(directories: Sequence[Path]) -> list[str]:
+    """Name each directory by the end of its path, as much of it as tells it from the others."""
+    names = []
+    paths = [path.resolve().parts for path in directories]
+    for parts in paths:
+        length = 1
+        while length < len(parts) and sum(other[-length:] == parts[-length:] for other in paths) > 1:
+            length += 1
+        names.append("/".join(parts[-length:]))
+    return names

@@ -1,0 +1,325 @@
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aircomp.artefact import write_json, write_text
+from aircomp.cli import main
+from aircomp.errors import ArtefactError
+from aircomp.report import figures, runs
+from aircomp.report.gather import sections_of
+from aircomp.report.page import Section, Table, cell_text, render, write_page
+from aircomp.report.rows import series_of
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\" onload='x' $\\frac{"
+VOID = {"meta", "img", "br", "link", "path", "use", "rect", "circle", "image"}
+
+
+class Elements(HTMLParser):
+    """Every tag of a page with its attributes; complains about tags that do not match."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self._open: list[str] = []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self._open.pop() == tag
+
+    def of(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.found if tag == name]
+
+
+def put(directory: Path, command: str, rows: list[dict[str, Any]], config=None, metrics=()) -> Path:
+    """Write a finished run."""
+    result = {"command": command, "version": "1", "config": config or {}, "seed": 0, "environment": {}, "rows": rows}
+    write_json(directory / "result.json", result)
+    if metrics:
+        write_text(directory / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in metrics))
+    return directory
+
+
+def put_simulate(directory: Path, uplink: str = "gamp", snr_db: float = 5.0, **settings: Any) -> Path:
+    row = {"uplink": uplink, "snr_db": snr_db, "rounds": 2, "test_accuracy": 0.5, "accuracy": 0.7, "seconds": 3.0}
+    metrics = [{"round": r, "test_accuracy": r / 4, "test_loss": 1 / r, "update_nmse": 0.1} for r in (1, 2)]
+    return put(directory, "simulate", [row], {"uplink": uplink, "channel": {"snr_db": snr_db}} | settings, metrics)
+
+
+def call(*args: Any) -> int:
+    try:
+        main([str(a) for a in args])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def titles(section: Section) -> list[str]:
+    return [figure.title for figure in section.figures]
+
+
+def test_values_are_shown_to_three_digits_with_their_spread_and_a_dash_if_missing():
+    assert [cell_text(v) for v in (0.93277, 0.9, 0.8999, 123.4, 999.7, 863168, 12.0, 1.5e-7, -3.25)] == [
+        "0.933",
+        "0.9",
+        "0.900",
+        "123",
+        "1,000",
+        "863,168",
+        "12",
+        "1.5e-07",
+        "−3.25",
+    ]
+    assert cell_text(0.93277, 0.00947) == "0.933 ± 0.0095"
+    assert {cell_text(v) for v in (None, "", [], float("nan"), float("inf"), 10**400)} == {"–"}
+    assert [cell_text(v) for v in (True, ["a", "b"], {"a": 1})] == ["yes", "a, b", '{"a": 1}']
+    assert len(cell_text("x" * 10**6)) == 300
+
+
+def test_the_page_is_one_well_formed_accessible_file_that_loads_nothing(tmp_path):
+    directories = [put_simulate(tmp_path / "a"), put_simulate(tmp_path / "b", "amp-da", 0.0)]
+    text = write_page(tmp_path / "report.html", "Two runs", sections_of(directories, beside=tmp_path)).read_text()
+    page = Elements(text)
+    assert page.of("html")[0]["lang"] == "en"
+    assert any(meta.get("name") == "viewport" for meta in page.of("meta"))
+    assert len(page.of("table")) == len(page.of("caption")) == 1
+    assert all(th["scope"] in ("row", "col") for th in page.of("th"))
+    drawings = [div for div in page.of("div") if div.get("role") == "img"]
+    assert len(drawings) == len(page.of("svg")) == 4
+    assert all(div["aria-label"] for div in drawings)
+    assert [tag for tag, _ in page.found if re.fullmatch(r"h\d", tag)] == ["h1", "h2"]
+    assert set(re.findall(r"https?://[^\"']*", text)) == {"http://www.w3.org/1999/xlink", "http://www.w3.org/2000/svg"}
+    assert len(page.of("script")) == len(page.of("style")) == 1
+    assert not any("src" in attributes for _, attributes in page.found)
+
+
+def test_links_lead_to_the_raw_data_from_where_the_page_is(tmp_path):
+    run = put_simulate(tmp_path / "runs" / "a b")
+    page = write_page(tmp_path / "pages" / "report.html", "t", sections_of([run], beside=tmp_path / "pages"))
+    links = [a["href"] for a in Elements(page.read_text()).of("a")]
+    assert links == ["../runs/a%20b/result.json", "../runs/a%20b/metrics.jsonl"]
+
+
+def test_whatever_a_file_says_is_inert(tmp_path):
+    row = {"uplink": HOSTILE, HOSTILE: HOSTILE, "snr_db": HOSTILE, "test_accuracy": 0.5, "lone": "\ud800"}
+    directories = []
+    for command in ("simulate", "demo", "evaluate", "pretrain", "cost", "bench decode", HOSTILE):
+        rows = [
+            row | {"decoder": HOSTILE, "contender": HOSTILE, "slots_per_second": 3, "snr_db": s}
+            for s in (0, 1, HOSTILE)
+        ]
+        directory = put(tmp_path / str(len(directories)), command, [], {HOSTILE: HOSTILE, "fragments": HOSTILE})
+        result = json.loads((directory / "result.json").read_text()) | {"rows": rows, "version": HOSTILE}
+        (directory / "result.json").write_text(json.dumps(result))
+        directories.append(directory)
+    link = Section(HOSTILE, links={HOSTILE: "javascript:alert(1)", "host": "//host/x"})
+    text = write_page(tmp_path / "r.html", HOSTILE, [*sections_of(directories), link], lead=HOSTILE).read_text()
+    page = Elements(text)
+    assert len(page.of("script")) == 1
+    assert page.of("img") == []
+    assert not any(name.startswith("on") for _, attributes in page.found for name in attributes)
+    assert all(re.match(r"#|\./|\.\./", a["href"] or "") for a in page.of("a"))
+    assert all(":" not in (a["href"] or "") for a in page.of("a"))
+
+
+def test_commands_are_safe_to_paste(tmp_path):
+    run = put(tmp_path / "ev", "evaluate", [], {"fragments": "x; rm -rf ~", "snr_db": [0.0, 5.0], "decoder": ["gamp"]})
+    (section,) = sections_of([run])
+    assert section.commands == ("aircomp evaluate --fragments 'x; rm -rf ~' --decoder gamp --snr-db 0 5",)
+
+
+def test_runs_are_compared_by_what_differs(tmp_path):
+    paths = [
+        put_simulate(tmp_path / "x" / "run", "gamp", 0.0, seed=0, devices={"total": 40}, workers=1),
+        put_simulate(tmp_path / "y" / "run", "gamp", 5.0, seed=1, devices={"total": 40}, workers=2),
+        put_simulate(tmp_path / "ideal", "ideal", 5.0, seed=0, devices={"total": 40}),
+    ]
+    (section,) = sections_of([*paths, paths[0]])
+    (table,) = section.tables
+    assert [row["run"] for row in table.rows] == ["x/run", "y/run", "ideal"]
+    assert "seed" in table.columns
+    assert not {"workers", "devices.total"} & set(table.columns)
+    assert table.rows[2]["snr_db"] is None  # no noise, whatever its settings say
+    assert titles(section)[:2] == ["Test accuracy against SNR", "Test accuracy by round"]
+    assert "x/run (gamp, 0 dB)" in section.figures[1].svg
+
+
+def test_several_seeds_at_one_place_become_a_mean_and_its_spread():
+    rows = [{"uplink": "gamp", "snr_db": 5.0, "test_accuracy": a} for a in (0.4, 0.6)]
+    rows += [{"uplink": "gamp", "snr_db": 9.0, "test_accuracy": 0.9, "test_accuracy_std": 0.03}]
+    (points,) = series_of(rows, ["uplink"], "snr_db", "test_accuracy").values()
+    assert points == [(5.0, 0.5, pytest.approx(0.02**0.5)), (9.0, 0.9, 0.03)]  # sample deviation of 0.4 and 0.6
+
+
+def test_every_kind_of_result_has_its_section(tmp_path):
+    at = [
+        {"snr_db": s, "snr_reference": "slot", "accuracy": s / 10, "update_nmse_hard": 1 / (1 + s)} for s in (0.0, 5.0)
+    ]
+    epochs = [{"epoch": e, "train_loss": 1 / e, "validation_loss": 2 / e} for e in (1, 2)]
+    speed = [{"contender": "gamp", "slots_per_second": 100.0, "seconds": 1.0}]
+    speed += [{"contender": "gamp", "slots": n, "microseconds_per_slot": 5.0 + n} for n in (1, 2)]
+    directories = [
+        put(tmp_path / "other", "reproduce k-error", [r | {"uplink": "gamp"} for r in at]),
+        put(tmp_path / "bench", "bench decode", speed),
+        put(tmp_path / "cost", "cost", [{"uplink": "gamp", "air_seconds": 0.4, "side_information": "none"}]),
+        put(tmp_path / "layer", "pretrain", at, metrics=epochs),
+        put(tmp_path / "ev", "evaluate", [r | {"decoder": d} for d in ("gamp", "amp-da") for r in at]),
+        put_simulate(tmp_path / "fragments", "perfect"),
+    ]
+    write_json(tmp_path / "fragments" / "fragments.json", {})
+    sections = {section.title: section for section in sections_of(directories)}
+    order = ["Decoders", "Pretraining", "Collected fragments", "Cost", "Speed: bench decode", "reproduce k-error"]
+    assert list(sections) == order
+    by_snr = ["Count accuracy against SNR", "Update NMSE, integer counts against SNR"]
+    assert titles(sections["Decoders"]) == titles(sections["reproduce k-error"]) == by_snr
+    assert titles(sections["Pretraining"]) == ["Loss by epoch", *by_snr]
+    assert titles(sections["Cost"]) == ["Air time"]
+    assert [table.title for table in sections["Speed: bench decode"].tables] == ["Kernels", "Time against sizes"]
+
+
+def test_a_table_of_very_many_rows_is_cut_and_says_so():
+    table = Table("many", {"n": "n"}, [{"n": n} for n in range(2500)])
+    text = render("t", [Section("s", tables=(table,))])
+    assert text.count("<tr>") == 1001
+    assert "Only the first 1,000 of 2,500 rows" in text
+
+
+def test_figures_are_the_same_bits_each_time_with_identifiers_of_their_own():
+    def draw(top: float) -> str:
+        series = {
+            "a <b> $x$": [(0, 1, 0.1), (1, top, 0.2)],
+            "_hidden": [(0, 2)],
+            "漢字": [(0, float("nan")), (1, 1e300)],
+        }
+        return figures.lines(series, x="round", y="loss", title="t", alt="a", references={"level": 1.5}).svg
+
+    one, other = draw(3.0), draw(4.0)
+    assert one == draw(3.0)
+    ids = [set(re.findall(r'id="([^"]+)"', svg)) for svg in (one, other)]
+    assert not ids[0] & ids[1]
+    assert set(re.findall(r'(?:href="|url\()#([^")]+)', one)) <= ids[0]
+    words = re.findall(r"<text[^>]*>([^<]*)</text>", one)
+    assert {"a &lt;b&gt; $x$", " _hidden", "漢字", "level", "round", "loss"} <= set(words)
+    assert "currentColor" in one
+    assert figures.INK not in one
+    assert not re.search(r"<style|<metadata|\d{4}-\d\d-\d\dT", one)
+
+
+def test_a_logarithmic_figure_has_plain_numbers_on_it_and_leaves_zero_out():
+    drawing = figures.lines({"a": [(0, 0.0), (1, 1e-5), (2, 1.0)]}, x="x", y="y", title="", alt="", log=True)
+    words = re.findall(r"<text[^>]*>([^<]*)</text>", drawing.svg)
+    assert {"10⁻⁵", "0.01", "1"} <= set(words)
+    assert not any("mathdefault" in word for word in words)
+
+
+def test_bars_say_their_values_and_heat_maps_their_cells():
+    drawing = figures.bars(
+        {"us": [("a", 1234, 100), ("b", 2)], "plain": [("a", 7)]}, x="slots/s", y="", title="", alt=""
+    )
+    assert {"1,234", "2", "7", "us", "plain", "a", "b", "slots/s"} <= set(re.findall(r">([^<>]+)</text>", drawing.svg))
+    names = {"rows": ["r1", "r2"], "columns": ["c1", "c2"], "x": "x", "y": "y", "unit": "share"}
+    drawing = figures.heatmap([[0.25, 2], [3, float("nan")]], **names, title="", alt="")
+    words = re.findall(r">([^<>]+)</text>", drawing.svg)
+    assert {"0.25", "3", "r1", "c2", "share"} <= set(words)
+    assert "–" not in words
+
+
+def test_one_run_gets_its_page_beside_it_and_only_once(tmp_path, capsys):
+    run = put(tmp_path / "run", "cost", [{"uplink": "gamp"}])
+    assert call("report", run) == 0
+    assert capsys.readouterr().out.strip() == str(run / "report.html")
+    assert call("report", run) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert call("report", run, "--overwrite") == 0
+    assert sorted(p.name for p in run.iterdir()) == ["report.html", "result.json"]
+
+
+def test_several_runs_get_a_new_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        put(tmp_path / name, "cost", [{"uplink": "gamp"}])
+    for _ in range(2):
+        assert call("report", "a", "b") == 0
+    pages = [tmp_path / "runs" / name / "report.html" for name in ("report", "report-2")]
+    assert "../../a/result.json" in pages[1].read_text()
+    assert pages[0].read_text() == pages[1].read_text()
+
+
+def _damage(directory: Path) -> None:
+    (directory / "result.json").write_text('{"command": ')
+
+
+def _replace(directory: Path) -> None:
+    (directory / "result.json").write_text('{"rows": [1, 2]}')
+
+
+def _nest(directory: Path) -> None:
+    (directory / "result.json").write_text("[" * 10**5 + "]" * 10**5)
+
+
+def _nest_config(directory: Path) -> None:
+    put(directory, "simulate", [], json.loads('{"a":' * 50 + "1" + "}" * 50))
+
+
+def _remove(directory: Path) -> None:
+    (directory / "result.json").unlink()
+
+
+def _tear(directory: Path) -> None:
+    (directory / "metrics.jsonl").write_text('{"round": 1}\n{"rou\n{"round": 3}\n')
+
+
+@pytest.mark.parametrize(
+    ("break_it", "sentence"),
+    [
+        (_damage, r"result\.json is not readable JSON"),
+        (_replace, r"result\.json is not a result"),
+        (_nest, r"result\.json is nested too deeply"),
+        (_nest_config, r"result\.json is nested too deeply"),
+        (_remove, r"there is no result\.json in"),
+        (_tear, r"line 2 of .*metrics\.jsonl is not JSON"),
+    ],
+)
+def test_a_run_that_cannot_be_read_is_told_in_a_sentence(break_it, sentence, tmp_path, capsys):
+    break_it(put_simulate(tmp_path / "run"))
+    assert call("report", tmp_path / "run") == 2
+    message = capsys.readouterr().err
+    assert re.search(sentence, message)
+    assert message.count("\n") == 1
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+def test_directories_that_are_none_are_told_apart(tmp_path, capsys):
+    for args, sentence in (((), "no directory was given"), ((tmp_path / "no",), "does not exist")):
+        assert call("report", *args) == 2
+        assert sentence in capsys.readouterr().err
+    file = put_simulate(tmp_path / "run") / "result.json"
+    with pytest.raises(ArtefactError, match="is a file"):
+        sections_of([file])
+
+
+def test_a_file_too_large_for_a_result_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "MOST_BYTES", 100)
+    with pytest.raises(ArtefactError, match="larger than"):
+        sections_of([put_simulate(tmp_path / "run")])
+
+
+def test_the_half_written_last_line_of_a_run_is_left_out(tmp_path):
+    run = put_simulate(tmp_path / "run")
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write('{"round": 3, "test_acc')
+    (section,) = sections_of([run])
+    assert "Test accuracy by round" in titles(section)
