@@ -13,6 +13,7 @@ from aircomp import rng as rngs
 from aircomp.decode.amp_da import AmpDa
 from aircomp.decode.base import Decoder
 from aircomp.decode.gamp import Gamp
+from aircomp.decode.posterior import Posterior
 from aircomp.decode.simple import Genie, Nnls, Omp
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError, unknown_name
@@ -24,6 +25,7 @@ _DESIGNED = {
     "amp-da-pooled": "bernoulli",
     "gamp": "two-bases",
     "amp-da-net": "layer",
+    "posterior": "two-bases",
     "omp": "two-bases",
     "nnls": "two-bases",
     "genie": "two-bases",
@@ -58,6 +60,7 @@ def make_decoder(
         "amp-da-pooled": lambda: AmpDa(codebook, activity="pooled", **options),
         "gamp": lambda: Gamp(codebook, noise=noise, **options),
         "amp-da-net": lambda: _trained(codebook, noise, **options),
+        "posterior": lambda: Posterior(codebook, noise=noise, **options),
         "omp": lambda: Omp(codebook, **options),
         "nnls": lambda: Nnls(codebook, **options),
         "genie": lambda: Genie(**options),
