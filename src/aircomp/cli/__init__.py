@@ -15,6 +15,7 @@ COMMANDS = {
     "collect": "save the fragments of a perfect-aggregation run, for pretraining and evaluation",
     "pretrain": "train codebook and decoder end to end on saved fragments",
     "evaluate": "decode saved rounds with several decoders",
+    "reproduce": "one table or figure of the paper, or all",
     "report": "one HTML page about finished runs",
     "cost": "what a scheme costs for a model: slots, channel uses, air time, energy",
     "bench": "speed, as ratios measured side by side",

@@ -1,0 +1,80 @@
+"""`aircomp reproduce NAME`: one table or figure of the paper, or all of them."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from aircomp.artefact import lock, read_json, write_json
+from aircomp.cli.common import parse, print_table, progress_bar
+from aircomp.errors import ArtefactError, ConfigError
+from aircomp.reproduce.catalogue import RESULTS, result_of
+from aircomp.reproduce.run import reproduce
+from aircomp.reproduce.scales import scale_of
+
+
+@dataclass(frozen=True)
+class Options:
+    """Run one table or figure of the paper, or all; what was done before in --out is not done again.
+
+    Examples:
+      aircomp reproduce --list
+      aircomp reproduce fed_accuracy
+      aircomp reproduce codebook_ablation --scale laptop --seeds 3 --workers 2
+      aircomp reproduce all --workers 2
+    """
+
+    name: Annotated[str, tyro.conf.Positional] = ""
+    """Which result, or all; --list names them."""
+    scale: Literal["digits", "laptop", "paper"] = "digits"
+    """How large: embedded digits, CIFAR-10 on a laptop, or the paper's settings."""
+    seeds: int = 3
+    """How many seeds, 0 and up."""
+    workers: int = 2
+    """Jobs at a time, one thread each."""
+    list: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Name the results and stop."""
+    out: Path | None = None
+    """Directory; by default runs/reproduce-SCALE, where an interrupted run goes on."""
+
+
+def run(args: Sequence[str]) -> None:
+    """Run the jobs, show the tables."""
+    options = parse(Options, args, "reproduce")
+    if options.list or not options.name:
+        if not options.list:
+            raise ConfigError("no result was named; give one of aircomp reproduce --list, or all")
+        print_table(
+            "results", [{"name": r.name, "title": r.title} for r in RESULTS.values()], {"name": "name", "title": "what"}
+        )
+        return
+    if options.seeds < 1 or options.workers < 1:
+        raise ConfigError(f"seeds {options.seeds}, workers {options.workers}: expected at least one of each")
+    chosen = list(RESULTS.values()) if options.name == "all" else [result_of(options.name)]
+    scale = scale_of(options.scale)
+    out = options.out or Path("runs") / f"reproduce-{scale.name}" / ("" if options.name == "all" else options.name)
+    with lock(out), progress_bar(f"reproduce {options.name}", 1) as (progress, task):
+        _check_scale(out, scale.name)
+        outcomes = reproduce(
+            chosen,
+            scale,
+            range(options.seeds),
+            out,
+            workers=options.workers,
+            on_job=lambda job, done, total: progress.update(task, completed=done, total=total, note=job.kind),
+        )
+    for name, outcome in outcomes.items():
+        for table in outcome.tables[:2]:
+            print_table(f"{name}: {table.title}", table.rows, table.columns)
+    print(out / "report.html")
+
+
+def _check_scale(out: Path, scale: str) -> None:
+    """Keep one scale to a directory: the tables of two would be mixed."""
+    path = out / "scale.json"
+    if path.exists() and read_json(path) != {"scale": scale}:
+        raise ArtefactError(f"{shlex.quote(str(out))} holds a reproduction at another scale; choose another --out")
+    write_json(path, {"scale": scale})

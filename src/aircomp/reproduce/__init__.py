@@ -1,0 +1,8 @@
+"""Every table and figure of the paper by one command: `aircomp reproduce`.
+
+catalogue.py   what there is: each result names its jobs and says how their rows become tables and figures
+scales.py      how large: digits, laptop, paper
+jobs.py        units of work that are kept by the hash of what they do, so that results share and resume them
+work.py        what each kind of job does
+page.py        result.json and report.html of a finished result
+"""

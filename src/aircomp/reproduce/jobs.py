@@ -1,0 +1,129 @@
+"""Units of work whose results are kept: a job that is done is never done again, whoever asks for it.
+
+A job is described by plain values and by the jobs it needs. The hash of that description names its file, so two tables
+that need the same training share it, and a run that was killed goes on with what is missing.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from aircomp.artefact import read_json, write_json
+from aircomp.errors import ArtefactError
+
+Payload = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Something to compute once."""
+
+    kind: str
+    """Which function of `work.py` does it."""
+    params: dict[str, Any] = field(hash=False)
+    """What it is told: values that JSON can hold."""
+    needs: tuple["Job", ...] = ()
+    """Jobs whose files it reads."""
+
+    @property
+    def key(self) -> str:
+        """Name of the job, the same for the same work."""
+        text = json.dumps([self.kind, self.params, [need.key for need in self.needs]], sort_keys=True)
+        return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    def payload(self, work: Path) -> Payload | None:
+        """Return what the job found, or None if it has not been done."""
+        path = work / f"{self.key}.json"
+        if not path.exists():
+            return None
+        found = read_json(path)
+        if not isinstance(found, dict) or "rows" not in found:
+            raise ArtefactError(f"{path} is not the result of a job; delete it to compute it anew")
+        return found
+
+    def directory(self, work: Path) -> Path:
+        """Return where the job keeps what is more than numbers: fragments, a layer."""
+        return work / self.key
+
+
+def in_order(jobs: Iterable[Job]) -> list[Job]:
+    """Return the jobs and all they need, each once, needs first."""
+    found: dict[str, Job] = {}
+
+    def visit(job: Job) -> None:
+        for need in job.needs:
+            visit(need)
+        found.setdefault(job.key, job)
+
+    for job in jobs:
+        visit(job)
+    return list(found.values())
+
+
+Runner = Callable[[Job, Path], Payload]
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    work: Path,
+    run: Runner,
+    *,
+    workers: int = 1,
+    on_job: Callable[[Job, int, int], None] | None = None,
+) -> None:
+    """Do what is missing of some jobs, several at a time.
+
+    Args:
+        jobs: What is wanted; what they need is done first.
+        work: Where results are kept.
+        run: Does one job.
+        workers: Processes; with one, everything happens in this process.
+        on_job: Called after each job with the number done and the number of all.
+    """
+    everything = in_order(jobs)
+    missing = [job for job in everything if job.payload(work) is None]
+    work.mkdir(parents=True, exist_ok=True)
+    done = len(everything) - len(missing)
+    finished = _here(missing, work, run) if workers == 1 else _in_processes(missing, work, run, workers)
+    for job in finished:
+        done += 1
+        if on_job:
+            on_job(job, done, len(everything))
+
+
+def do_job(job: Job, work: Path, run: Runner) -> None:
+    """Do one job and keep what it found, all of it or nothing."""
+    write_json(work / f"{job.key}.json", {"kind": job.kind, "params": job.params} | run(job, work))
+
+
+def _here(missing: Sequence[Job], work: Path, run: Runner) -> Iterator[Job]:
+    for job in missing:
+        do_job(job, work, run)
+        yield job
+
+
+def _in_processes(missing: Sequence[Job], work: Path, run: Runner, workers: int) -> Iterator[Job]:
+    """Keep all workers busy with jobs whose needs are done; spawned, so that none inherits threads or locks."""
+    waiting, running, unfinished = list(missing), {}, {job.key for job in missing}
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        try:
+            while waiting or running:
+                ready = [job for job in waiting if not any(n.key in unfinished for n in in_order(job.needs))]
+                for job in ready[: workers - len(running)]:
+                    waiting.remove(job)
+                    running[pool.submit(partial(do_job, job, work, run))] = job
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    job = running.pop(future)
+                    future.result()
+                    unfinished.discard(job.key)
+                    yield job
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

@@ -1,0 +1,92 @@
+"""How large a reproduction is: on embedded digits, on a laptop with CIFAR-10, or as in the paper."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from aircomp.errors import unknown_name
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What the jobs of every result are made of."""
+
+    name: str
+    what: str
+    """One line for people."""
+    preset: str
+    """Of federated runs."""
+    federated: Settings
+    """Settings of federated runs that differ from the preset's."""
+    snr_db: tuple[float, ...]
+    """Of federated runs."""
+    collect_preset: str
+    """Of fragments for training and for measuring decoders."""
+    collected: Settings
+    other_model: Settings
+    """The architecture that a layer meets without having been trained on it."""
+    pretrain_preset: str
+    pretrained: Settings = field(default_factory=dict)
+    decode_snr_db: tuple[float, ...] = (0.0, 3.0, 5.0, 10.0, 15.0, 20.0)
+    slots: int | None = None
+    """Slots of each round that decoders are measured on; all if None."""
+
+
+# training on the few slots of digits: small batches, as many steps as fit into three quarters of a minute
+_SHORT_DIGITS = {
+    "epochs": 16,
+    "seconds": None,
+    "samples_per_epoch": 2_048,
+    "data.validation_samples": 1_024,
+    "data.test_samples": 4_000,
+    "data.batch_slots": 128,
+}
+
+SCALES = {
+    scale.name: scale
+    for scale in (
+        Scale(
+            name="digits",
+            what="embedded digits, a CNN of 6,090 parameters, forty rounds; an hour for everything on two cores",
+            preset="digits",
+            federated={"rounds": 40},
+            snr_db=(0.0, 3.0, 5.0, 10.0, 15.0, 20.0),
+            collect_preset="digits",
+            collected={"rounds": 60},
+            other_model={"model.name": "vgg", "model.width": 4},
+            pretrain_preset="short",
+            pretrained=_SHORT_DIGITS,
+        ),
+        Scale(
+            name="laptop",
+            what="CIFAR-10, a narrow ResNet for federated runs, fragments of the paper's ResNet for decoders; eight hours",
+            preset="cifar10-laptop",
+            federated={"rounds": 40},
+            snr_db=(0.0, 5.0, 10.0),
+            collect_preset="cifar10-collect",
+            collected={"rounds": 40},
+            other_model={"model.name": "vgg"},
+            pretrain_preset="short",
+            slots=2_000,
+        ),
+        Scale(
+            name="paper",
+            what="CIFAR-10 and the paper's settings throughout; for a GPU",
+            preset="cifar10",
+            federated={},
+            snr_db=(0.0, 3.0, 5.0, 10.0, 15.0, 20.0),
+            collect_preset="cifar10",
+            collected={"rounds": 100},
+            other_model={"model.name": "vgg"},
+            pretrain_preset="paper",
+        ),
+    )
+}
+
+
+def scale_of(name: str) -> Scale:
+    """Return a scale by name."""
+    if name not in SCALES:
+        raise unknown_name("scale", name, list(SCALES))
+    return SCALES[name]

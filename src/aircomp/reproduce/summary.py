@@ -1,0 +1,62 @@
+"""Several seeds as mean and spread, and the decibels between two curves."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from aircomp.results import Row
+
+WITHIN = 0.02
+"""Two points of accuracy below perfect aggregation still count as working."""
+
+
+def over_seeds(found: Iterable[tuple[Row, Any]], by: Sequence[str], fields: Sequence[str]) -> list[Row]:
+    """Average rows that are alike in the fields `by`, in the order of their first appearance.
+
+    Args:
+        found: Fields that identify a job, and its payload with `rows`.
+        by: What tells apart.
+        fields: What is averaged; each gets a `<field>_std` (of a sample; None if there is but one).
+    """
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for identity, payload in found:
+        for row in payload["rows"]:
+            both = row | identity
+            groups.setdefault(tuple(both.get(name) for name in by), []).append(both)
+    rows = []
+    for key, same in groups.items():
+        row: Row = dict(zip(by, key, strict=True)) | {"seeds": len(same)}
+        for name in fields:
+            values = [each[name] for each in same if each.get(name) is not None]
+            row[name] = statistics.fmean(values) if values else None
+            row[f"{name}_std"] = statistics.stdev(values) if len(values) > 1 else None
+        rows.append(row)
+    return rows
+
+
+def decibels_gained(rows: Sequence[Row], reference: str, other: str, perfect: float) -> Row:
+    """Return how much less SNR one uplink needs than another to end within two points of perfect aggregation."""
+    before, after = (_lowest_working(_curve(rows, name), perfect - WITHIN) for name in (reference, other))
+    return {
+        "uplink": other,
+        "reference_snr_db": before,
+        "reached_snr_db": after,
+        "gain_db": None if before is None or after is None else before - after,
+    }
+
+
+def _curve(rows: Sequence[Row], uplink: str) -> list[tuple[float, float]]:
+    return sorted((row["snr_db"], row["test_accuracy"]) for row in rows if row["uplink"] == uplink)
+
+
+def _lowest_working(curve: Sequence[tuple[float, float]], level: float) -> float | None:
+    """Return the lowest SNR from which on a curve stays at or above a level, interpolated; None if it never does."""
+    lowest = None
+    for (snr_db, accuracy), above in zip(reversed(curve), [None, *reversed(curve)], strict=False):
+        if accuracy < level:
+            if above is not None and lowest is not None:
+                share = (level - accuracy) / (above[1] - accuracy)
+                lowest = snr_db + share * (above[0] - snr_db)
+            break
+        lowest = snr_db
+    return lowest

@@ -1,0 +1,123 @@
+"""What each kind of job does. All compute with one thread, so that their bits do not depend on who runs beside them."""
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aircomp import rng as rngs
+from aircomp.fl.executors import one_thread
+from aircomp.fl.simulate import configure, simulate
+from aircomp.layer import CommunicationLayer
+from aircomp.metrics import quantization_nmse
+from aircomp.quantize.codebook import QuantizeSettings, build
+from aircomp.quantize.nearest import nearest
+from aircomp.reproduce.jobs import Job, Payload
+from aircomp.results import Row
+from aircomp.train.collect import collect
+from aircomp.train.evaluate import Plan, evaluate
+from aircomp.train.fit import pretrain
+from aircomp.train.fragments import load_round, round_files
+from aircomp.train.recipe import load_preset
+
+
+def run_job(job: Job, work: Path) -> Payload:
+    """Do one job."""
+    with one_thread():
+        return KINDS[job.kind](job, work)
+
+
+def simulate_job(job: Job, work: Path) -> Payload:
+    """One federated run; `params`: preset and settings. With a job needed, over the layer that it trained."""
+    settings = dict(job.params["settings"])
+    if job.needs:
+        settings["encode.layer"] = str(job.needs[0].directory(work))
+    experiment = configure(job.params["preset"], {"engine": "serial"} | settings)
+    run = simulate(experiment)
+    curve = [[r["round"], r["test_accuracy"]] for r in run.metrics if r.get("test_accuracy") is not None]
+    row = run.row | {"snr_db": None if experiment.uplink in ("ideal", "perfect") else experiment.channel.snr_db}
+    return {"rows": [row], "curve": curve}
+
+
+def collect_job(job: Job, work: Path) -> Payload:
+    """Save the fragments of a run; `params`: preset, settings, raw."""
+    out = job.directory(work)
+    settings = {"engine": "serial"} | job.params["settings"]
+    collect(job.params["preset"], out, raw=job.params["raw"], overwrite=True, **settings)
+    return {"rows": [{"rounds": len(round_files(out))}]}
+
+
+def pretrain_job(job: Job, work: Path) -> Payload:
+    """Train a layer on the fragments that it needs; `params`: preset and settings of pretraining."""
+    settings = load_preset(job.params["preset"]).changed(**job.params["settings"])
+    fragments = [need.directory(work) for need in job.needs]
+    layer = pretrain(fragments, settings, job.directory(work), overwrite=True)
+    return {"rows": layer.training["test"], "training": {k: v for k, v in layer.training.items() if k != "rounds"}}
+
+
+def evaluate_job(job: Job, work: Path) -> Payload:
+    """Decode saved rounds; `params` are those of `train.evaluate.Plan`. A second job needed is the layer."""
+    fragments, *layers = job.needs
+    layer = layers[0].directory(work) if layers else None
+    return {"rows": evaluate(fragments.directory(work), Plan(layer=layer, **job.params))}
+
+
+def geometry_job(job: Job, work: Path) -> Payload:
+    """Measure the codebook of a trained layer, or of the bundled one."""
+    layer = CommunicationLayer.load(job.needs[0].directory(work) if job.needs else None)
+    correlation = (layer.codebook @ layer.codebook.T).abs().double()
+    off = correlation - torch.diag(correlation.diagonal())
+    half = len(off) // 2
+    values = torch.linalg.svdvals(layer.codebook.double())
+    row: Row = {
+        "largest_correlation": off.max().item(),
+        "correlation_of_popular_half": _rms(off[:half, :half]),
+        "correlation_of_rare_half": _rms(off[half:, half:]),
+        "condition_number": (values[0] / values[-1]).item(),
+    }
+    return {"rows": [row], "correlation": _rounded(correlation), "singular_values": _rounded(values)}
+
+
+def quantize_job(job: Job, work: Path) -> Payload:
+    """Build codebooks from the base station's fragments in several ways and quantise everybody's (Appendix A)."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for number, path in enumerate(round_files(job.needs[0].directory(work))):
+        saved = load_round(path)
+        assert saved.fragments is not None and saved.bs_fragments is not None  # noqa: PT018 (the collection saved both)
+        for name, options in job.params["ways"].items():
+            settings = QuantizeSettings(**options)
+            quantizer = build(saved.bs_fragments, settings, rng=rngs.generator(job.params["seed"], "codebook", number))
+            pair = [saved.bs_fragments[None], saved.fragments]
+            sent = [quantizer.codebook[nearest(fragments, quantizer.codebook)] for fragments in pair]
+            own, theirs = (quantization_nmse(f.flatten(1), q.flatten(1)) for f, q in zip(pair, sent, strict=True))
+            found.setdefault(name, []).append((own, theirs))
+    rows = [
+        {
+            "way": name,
+            "base_station_nmse": statistics.fmean(e[0] for e in errors),
+            "device_nmse": statistics.fmean(e[1] for e in errors),
+        }
+        for name, errors in found.items()
+    ]
+    return {"rows": rows}
+
+
+def _rms(matrix: torch.Tensor) -> float:
+    n = len(matrix)
+    return (matrix.square().sum() / (n * (n - 1))).sqrt().item()
+
+
+def _rounded(values: torch.Tensor) -> list[Any]:
+    return (values * 1e4).round().div(1e4).tolist()
+
+
+KINDS: dict[str, Callable[[Job, Path], Payload]] = {
+    "simulate": simulate_job,
+    "collect": collect_job,
+    "pretrain": pretrain_job,
+    "evaluate": evaluate_job,
+    "geometry": geometry_job,
+    "quantize": quantize_job,
+}

@@ -1,0 +1,56 @@
+import pytest
+
+from aircomp.errors import AirCompError
+from aircomp.fl.simulate import configure
+from aircomp.reproduce.catalogue import RESULTS, result_of
+from aircomp.reproduce.jobs import in_order
+from aircomp.reproduce.scales import SCALES
+from aircomp.reproduce.summary import decibels_gained, over_seeds
+from aircomp.reproduce.work import KINDS
+from aircomp.train.recipe import load_preset
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda s: s.name)
+@pytest.mark.parametrize("result", RESULTS.values(), ids=lambda r: r.name)
+def test_every_job_of_every_result_has_valid_settings(result, scale):
+    for job in in_order(job for _, job in result.jobs(scale, range(2))):
+        assert job.kind in KINDS
+        if job.kind in ("simulate", "collect"):
+            configure(job.params["preset"], job.params["settings"])
+        if job.kind == "pretrain":
+            load_preset(job.params["preset"]).changed(**job.params["settings"])
+
+
+def test_results_share_their_jobs():
+    scale = SCALES["digits"]
+    keys = {name: {job.key for job in in_order(j for _, j in r.jobs(scale, [0]))} for name, r in RESULTS.items()}
+    assert keys["k_error"] == keys["decoding_accuracy"]
+    assert len(keys["codebook_geometry"] & keys["codebook_ablation"]) >= 5
+
+
+def test_an_unknown_result_is_named():
+    with pytest.raises(AirCompError, match=r"fed_acuracy.*fed_accuracy"):
+        result_of("fed_acuracy")
+
+
+def test_seeds_become_mean_and_spread():
+    found = [({"a": 1}, {"rows": [{"x": 1.0, "b": 2}]}), ({"a": 1}, {"rows": [{"x": 3.0, "b": 2}]})]
+    found += [({"a": 2}, {"rows": [{"x": 5.0, "b": 2}]})]
+    rows = over_seeds(found, ("a", "b"), ("x",))
+    assert rows[0] == {"a": 1, "b": 2, "seeds": 2, "x": 2.0, "x_std": pytest.approx(2**0.5)}
+    assert rows[1] == {"a": 2, "b": 2, "seeds": 1, "x": 5.0, "x_std": None}
+
+
+def curve(uplink, *accuracies):
+    points = zip((0.0, 5.0, 10.0), accuracies, strict=True)
+    return [{"uplink": uplink, "snr_db": s, "test_accuracy": a} for s, a in points]
+
+
+def test_decibels_are_counted_between_the_lowest_snrs_that_work():
+    rows = curve("old", 0.1, 0.5, 0.8) + curve("new", 0.7, 0.8, 0.8) + curve("never", 0.1, 0.1, 0.1)
+    gained = decibels_gained(rows, "old", "new", perfect=0.8)
+    # the level is .78: between .5 at 5 dB and .8 at 10 dB that is 5 + 5·28/30, between .7 and .8 it is 5·8/10
+    assert gained["reference_snr_db"] == pytest.approx(5 + 5 * 0.28 / 0.3)
+    assert gained["reached_snr_db"] == pytest.approx(4.0)
+    assert gained["gain_db"] == pytest.approx(gained["reference_snr_db"] - 4.0)
+    assert decibels_gained(rows, "old", "never", perfect=0.8)["gain_db"] is None
