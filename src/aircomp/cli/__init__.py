@@ -17,6 +17,7 @@ COMMANDS = {
     "evaluate": "decode saved rounds with several decoders",
     "reproduce": "one table or figure of the paper, or all",
     "report": "one HTML page about finished runs",
+    "explain": "one slot decoded layer by layer, drawn",
     "cost": "what a scheme costs for a model: slots, channel uses, air time, energy",
     "bench": "speed, as ratios measured side by side",
     "data": "list datasets, fetch one",

@@ -1,0 +1,74 @@
+"""`aircomp explain`: one slot decoded layer by layer, drawn."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from aircomp import results
+from aircomp.cli.common import default_out, parse, print_table
+from aircomp.errors import ArtefactError, ConfigError
+from aircomp.layer import CommunicationLayer
+
+
+@dataclass(frozen=True)
+class Options:
+    """Send one round over the air and show how the learned decoder takes one of its slots apart, layer by layer.
+
+    Examples:
+      aircomp explain
+      aircomp explain --snr-db 3 --slot 7 --num-active 12
+      aircomp explain --layer runs/layer
+    """
+
+    snr_db: float = 5.0
+    """Signal-to-noise ratio in decibels."""
+    num_active: int = 10
+    """Devices that send."""
+    slot: int = 0
+    """Which of the 512 slots."""
+    layer: Path | None = None
+    """Directory of a trained layer; by default the one that comes with the package."""
+    seed: int = 0
+    """Everything random derives from it."""
+    out: Path | None = None
+    """Directory for report.html and result.json; by default a new one under runs/."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace what is in --out."""
+
+
+NUM_SLOTS = 512
+"""Of the round: enough to estimate what its slots share."""
+
+
+def run(args: Sequence[str]) -> None:
+    """Trace a slot and write its page."""
+    from aircomp.report.explain import example_round, rows_of, trace_slot, write_explanation
+
+    options = parse(Options, args, "explain")
+    if not 0 <= options.slot < NUM_SLOTS or not 1 <= options.num_active <= 100:
+        raise ConfigError(
+            f"slot {options.slot}, num_active {options.num_active}: expected a slot below {NUM_SLOTS} and 1 to 100 devices"
+        )
+    out = options.out or default_out("explain", resume=False)
+    if (out / "result.json").exists() and not options.overwrite:
+        raise ArtefactError(f"{out} holds a result; replace it with --overwrite or choose another --out")
+    layer = CommunicationLayer.load(options.layer)
+    counts, popularity = example_round(
+        len(layer.codebook), num_active=options.num_active, num_slots=NUM_SLOTS, seed=options.seed
+    )
+    trace = trace_slot(layer, counts, popularity, snr_db=options.snr_db, slot=options.slot, seed=options.seed)
+    rows = rows_of(trace)
+    config = {k: str(v) if isinstance(v, Path) else v for k, v in dataclasses.asdict(options).items()}
+    results.write_result(out / "result.json", "explain", config, options.seed, rows)
+    command = f"aircomp explain --snr-db {options.snr_db:g} --num-active {options.num_active} --slot {options.slot}"
+    text = (
+        f"{options.num_active} devices each send one of {len(layer.codebook)} codewords at the same time, at "
+        f"{options.snr_db:g} dB. The decoder starts from how often each codeword is used in the round, and every layer "
+        "explains more of what the antenna received. Row 0 of the table is the start."
+    )
+    page = write_explanation(trace, out, text=text, command=command, config=config)
+    print_table("one slot, layer by layer", rows, {name: name.replace("_", " ") for name in rows[0]})
+    print(page)

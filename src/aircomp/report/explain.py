@@ -1,0 +1,176 @@
+"""A look inside the learned decoder: one slot, layer by layer."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from aircomp import rng as rngs
+from aircomp.channel.awgn import transmit
+from aircomp.decode.amp_da_net import AmpDaNet
+from aircomp.decode.gamp import Gamp
+from aircomp.decode.rounding import conclude
+from aircomp.encode.codebook import count
+from aircomp.layer import CommunicationLayer
+from aircomp.metrics import count_accuracy
+from aircomp.report.figures import bars, heatmap, lines
+from aircomp.report.page import Figure, Section, write_page
+from aircomp.report.rows import table_of
+from aircomp.results import Row
+
+SHOWN = 12
+"""Codewords in the figures: those that were sent, then those that the decoder suspected most."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a decoder thinks of one slot after each of its layers; the first entry is what it starts from."""
+
+    truth: Int[Tensor, " codewords"]
+    estimates: Float[Tensor, "steps codewords"]
+    residuals: Float[Tensor, " steps"]
+    """Norm of what the estimate leaves of the received signal."""
+    num_active: Float[Tensor, " steps"]
+    """Sum of the slot's soft counts."""
+    round_accuracy: list[float]
+    """Count accuracy of the whole round, had the decoder stopped there."""
+    decoded: Int[Tensor, " codewords"]
+
+
+def example_round(num_codewords: int, *, num_active: int, num_slots: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Draw counts [slots, codewords] of devices that choose popular codewords more often, and the popularity."""
+    popularity = 1 / torch.arange(1.0, num_codewords + 1)
+    rng = rngs.generator(seed, "explained round")
+    indices = torch.multinomial(popularity.expand(num_active, -1), num_slots, replacement=True, generator=rng)
+    return count(indices, num_codewords), popularity / popularity.sum()
+
+
+@torch.no_grad()
+def trace_slot(
+    layer: CommunicationLayer,
+    counts: Int[Tensor, "slots codewords"],
+    popularity: Float[Tensor, " codewords"],
+    *,
+    snr_db: float,
+    slot: int,
+    seed: int,
+) -> Trace:
+    """Send a round, decode it with one layer, two layers and so on, and follow one slot."""
+    received = transmit(counts, layer.codebook, snr_db=snr_db, rng=rngs.generator(seed, "explained noise"))
+    shared, noise_var = Gamp(layer.codebook).estimate(received, popularity)
+    means = [shared.rate.expand(counts.shape)]
+    for depth in range(1, layer.net.settings.num_layers + 1):
+        means.append(
+            first_layers(layer.net, depth)
+            .unroll(received, layer.codebook, shared.rate, noise_var, hold_total=True)
+            .mean
+        )
+    rounded = [conclude(mean.clamp_min(0), noise_var, shared.num_active).counts for mean in means]
+    estimates = torch.stack([mean[slot] for mean in means])
+    return Trace(
+        truth=counts[slot],
+        estimates=estimates,
+        residuals=(received[slot] - estimates @ layer.codebook).norm(dim=1),
+        num_active=estimates.sum(1),
+        round_accuracy=[count_accuracy(counts, found) for found in rounded],
+        decoded=rounded[-1][slot],
+    )
+
+
+def first_layers(net: AmpDaNet, depth: int) -> AmpDaNet:
+    """Return the network cut off after some layers, with the same weights."""
+    cut = AmpDaNet(net.settings.model_copy(update={"num_layers": depth}))
+    shapes = {name: value.shape for name, value in cut.state_dict().items()}
+    weights = net.state_dict()
+    cut.load_state_dict(
+        {
+            name: weights[name][:depth] if len(shape) == 1 and "." not in name else weights[name]
+            for name, shape in shapes.items()
+        }
+    )
+    return cut.to(next(net.parameters()).device).eval().requires_grad_(False)
+
+
+def figures_of(trace: Trace) -> tuple[Figure, ...]:
+    """Draw the slot: which codewords, how the estimate settles, and how the residual falls."""
+    shown = _shown(trace)
+    names = [f"#{j}" for j in shown]
+    steps = ["start", *(str(i) for i in range(1, len(trace.estimates)))]
+    truth = [(n, float(trace.truth[j])) for n, j in zip(names, shown, strict=True)]
+    soft = [(n, float(trace.estimates[-1, j])) for n, j in zip(names, shown, strict=True)]
+    whole = [(n, float(trace.decoded[j])) for n, j in zip(names, shown, strict=True)]
+    matrix = [[round(float(e), 2) + 0.0 for e in trace.estimates[:, j]] for j in shown]
+    residuals = {"residual": list(enumerate(trace.residuals.tolist()))}
+    accuracy = {"whole round": list(enumerate(trace.round_accuracy))}
+    return (
+        bars(
+            {"sent": truth, "soft count": soft, "rounded": whole},
+            x="devices",
+            y="codeword",
+            title="What was sent, and what was decoded",
+            alt=f"True and decoded counts of codewords {', '.join(names)}.",
+        ),
+        heatmap(
+            matrix,
+            rows=names,
+            columns=steps,
+            x="after layer",
+            y="codeword",
+            unit="soft count",
+            title="The estimate, layer by layer",
+            alt="Soft count of each codeword after each layer.",
+        ),
+        lines(
+            residuals,
+            x="after layer",
+            y="norm of the residual",
+            title="What the estimate leaves unexplained",
+            alt=f"The residual falls from {trace.residuals[0]:.2f} to {trace.residuals[-1]:.2f}.",
+        ),
+        lines(
+            accuracy,
+            x="after layer",
+            y="count accuracy",
+            title="The whole round, had it stopped there",
+            alt=f"Count accuracy of the round rises from {trace.round_accuracy[0]:.2f} to {trace.round_accuracy[-1]:.2f}.",
+            limits=(-0.02, 1.02),
+        ),
+    )
+
+
+def rows_of(trace: Trace) -> list[Row]:
+    """Return the numbers behind the figures, a row for each layer."""
+    return [
+        {
+            "layer": step,
+            "residual": trace.residuals[step].item(),
+            "sum_of_soft_counts": trace.num_active[step].item(),
+            "slot_error": (trace.estimates[step] - trace.truth).abs().sum().item(),
+            "round_accuracy": trace.round_accuracy[step],
+        }
+        for step in range(len(trace.estimates))
+    ]
+
+
+def write_explanation(trace: Trace, out: Path, *, text: str, command: str, config: dict[str, Any]) -> Path:
+    """Write the page."""
+    rows = rows_of(trace)
+    section = Section(
+        "One slot, layer by layer",
+        text,
+        figures_of(trace),
+        (table_of("Layer by layer", rows, list(rows[0])),),
+        (command,),
+        {"result.json": "result.json"},
+        config,
+    )
+    return write_page(out / "report.html", "Inside the decoder", [section])
+
+
+def _shown(trace: Trace) -> list[int]:
+    sent = trace.truth.argsort(descending=True, stable=True)[: int((trace.truth > 0).sum())].tolist()
+    suspected = trace.estimates[1:].amax(0).argsort(descending=True).tolist()
+    return [*sent, *(j for j in suspected if j not in sent)][:SHOWN]

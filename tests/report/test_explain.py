@@ -1,0 +1,44 @@
+import json
+
+import torch
+
+from aircomp.cli import main
+from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings
+from aircomp.encode.codebook import make_codebook
+from aircomp.layer import CommunicationLayer
+from aircomp.report.explain import example_round, first_layers, trace_slot
+from aircomp.rng import generator
+
+LAYER = CommunicationLayer(
+    make_codebook("two-bases", 64, 32, rng=generator(0, "codebook")),
+    AmpDaNet(AmpDaNetSettings(num_layers=4, filters=4)).eval().requires_grad_(False),
+)
+
+
+def test_a_trace_begins_with_the_prior_and_ends_with_what_the_decoder_says():
+    counts, popularity = example_round(64, num_active=4, num_slots=300, seed=1)
+    trace = trace_slot(LAYER, counts, popularity, snr_db=15.0, slot=3, seed=1)
+    assert trace.estimates.shape == (5, 64)
+    assert torch.equal(trace.truth, counts[3])
+    torch.testing.assert_close(trace.estimates[0] / trace.estimates[0].sum(), popularity, rtol=1, atol=0.05)
+    assert torch.equal(trace.decoded, counts[3])  # 15 dB is easy
+    assert trace.residuals[-1] < 0.3 * trace.residuals[0]
+    assert trace.round_accuracy[-1] > 0.95 > trace.round_accuracy[0]
+
+
+def test_a_network_cut_off_after_all_its_layers_is_itself():
+    received = torch.randn(6, 32, generator=generator(0, "received"))
+    rate, noise = torch.full((64,), 0.1), torch.full((6,), 0.2)
+    whole = LAYER.net.unroll(received, LAYER.codebook, rate, noise)
+    assert torch.equal(first_layers(LAYER.net, 4).unroll(received, LAYER.codebook, rate, noise).mean, whole.mean)
+    assert not torch.equal(first_layers(LAYER.net, 2).unroll(received, LAYER.codebook, rate, noise).mean, whole.mean)
+
+
+def test_the_command_writes_a_page_and_the_numbers(tmp_path, capsys):
+    LAYER.save(tmp_path / "layer")
+    main(["explain", "--layer", str(tmp_path / "layer"), "--num-active", "4", "--out", str(tmp_path / "out")])
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("<figure>") == 4
+    rows = json.loads((tmp_path / "out" / "result.json").read_text())["rows"]
+    assert [row["layer"] for row in rows] == [0, 1, 2, 3, 4]
+    assert "report.html" in capsys.readouterr().out
