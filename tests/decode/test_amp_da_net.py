@@ -87,7 +87,7 @@ def test_with_neutral_parameters_it_is_gamp(snr_db):
     gamp = iterate(received, PreparedCodebook.of(CODEBOOK), noise[:, None], rate[None], iterations=10, reach=reach)
     whole = net(received, CODEBOOK, popularity, num_active=10, noise_var=noise_var)
     torch.testing.assert_close(whole.mean, gamp.x_hat, rtol=0, atol=1e-5)  # ten iterations of float32
-    assert whole.num_active_hat.item() == pytest.approx(10, rel=1e-5)
+    assert whole.num_active_hat.item() == pytest.approx(gamp.x_hat.sum(1).mean().item(), rel=1e-5)
     for chunk in (7, 64):
         with torch.no_grad():
             parts = net.unroll(received, CODEBOOK, rate, noise_var, hold_total=True, hold_noise=True, chunk=chunk)
@@ -98,10 +98,10 @@ def test_with_neutral_parameters_it_is_gamp(snr_db):
 @pytest.mark.parametrize("snr_db", [0.0, 10.0])
 def test_untrained_it_decodes_as_gamp_does(snr_db, reference):
     received, popularity, counts, _ = draw_round(500, 10, snr_db, reference=reference)
-    net = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, noise=reference).decode(received, popularity)
-    gamp = Gamp(CODEBOOK, noise=reference).decode(received, popularity)
+    untrained = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, noise=reference)
+    net = untrained.decode(received, popularity, num_active=10)  # only a trained one finds that out
+    gamp = Gamp(CODEBOOK, noise=reference).decode(received, popularity, num_active=10)
     assert accuracy(net.counts, counts) == pytest.approx(accuracy(gamp.counts, counts), abs=0.01)
-    assert net.num_active_hat == pytest.approx(gamp.num_active_hat, abs=0.1)
 
 
 @pytest.mark.parametrize("cnn", [True, False])
@@ -251,9 +251,12 @@ def test_slots_share_what_the_round_shares_and_nothing_else():
 def test_what_is_given_is_kept(coupling):
     received, popularity, _, _ = draw_round(50, 9, 3.0)
     given = torch.linspace(0.05, 0.4, 50)
-    out = trained(coupling=coupling)(received, CODEBOOK, popularity, num_active=12.0, noise_var=given)
-    assert out.num_active_hat.item() == pytest.approx(12, rel=1e-5)
+    net = trained(coupling=coupling)
+    out = net(received, CODEBOOK, popularity, num_active=12.0, noise_var=given)
     assert torch.equal(out.noise_var, given)
+    decoded = AmpDaNetDecoder(net, CODEBOOK).decode(received, popularity, num_active=12.0, noise_var=given)
+    assert decoded.num_active_hat == 12
+    assert (decoded.counts.sum(1) == 12).all()
 
 
 def test_noise_that_follows_the_slot_does_so_in_training_too():
@@ -418,10 +421,20 @@ def test_mistakes_are_named(as_in_production):
         AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, chunk=0)
 
 
-def test_the_number_of_devices_stays_as_estimated_unless_em_may_move_it():
+def test_the_network_finds_as_many_devices_as_it_is_told():
+    received, popularity, _, _ = draw_round(600, 9, 3.0)
+    net = trained()
+    found = AmpDaNetDecoder(net, CODEBOOK).decode(received, popularity).num_active_hat
+    shared, noise = Gamp(CODEBOOK).estimate(received, popularity)
+    rate = shared.rate * (found / shared.num_active)
+    with torch.no_grad():
+        again = net.unroll(received, CODEBOOK, rate, noise, hold_total=True).num_active_hat.item()
+    # from one pilot slot in two, by one step of the secant rule: it met at 0.03 devices here, starting 0.2 apart
+    assert again == pytest.approx(found, abs=0.1)
+
+
+def test_em_moves_the_number_of_devices_if_it_may():
     received, popularity, _, _ = draw_round(300, 9, 5.0)
     estimated = Gamp(CODEBOOK, pilot_passes=2).estimate(received, popularity)[0].num_active
-    kept = trained(total="estimate")(received, CODEBOOK, popularity).num_active_hat.item()
     moved = trained(total="em")(received, CODEBOOK, popularity).num_active_hat.item()
-    assert kept == pytest.approx(estimated, rel=1e-5)
-    assert abs(moved - estimated) > 1e-3
+    assert 1e-3 < abs(moved - estimated) < 3

@@ -34,7 +34,7 @@ class PlainNet(AmpDaNet):
         chunk: int | None = None,
     ) -> NetOutput:
         """Run all layers on all slots at once, as training does."""
-        assert not hold_noise and chunk is None  # the plain layers can do neither
+        assert (hold_noise, chunk) == (False, None)  # the plain layers can do neither
         return plain_unroll(self, received, codebook, rate, noise_var, hold_total=hold_total)
 
 

@@ -20,7 +20,8 @@ from aircomp import rng as rngs
 from aircomp.decode.amp_da import exact_counts, noise_per_slot
 from aircomp.decode.base import Decoded, check_codebook, check_received
 from aircomp.decode.cnn import Cnn, Workspace
-from aircomp.decode.gamp import MIN_NOISE, AmpState, Gamp, PreparedCodebook
+from aircomp.decode.estimate import RoundEstimate
+from aircomp.decode.gamp import MIN_NOISE, PILOT_SLOTS, AmpState, Gamp, PreparedCodebook, pilot_stride
 from aircomp.decode.net_blocks import (
     Belief,
     Coupling,
@@ -46,6 +47,9 @@ from aircomp.settings import Settings
 # Gates (sigmoids) at the start. ζ is the paper's. It does not give those of damping and EM: nearly shut, so that the
 # network begins as GAMP, yet open enough for a gradient.
 CNN_GATE, SMALL_GATE = 0.85, 0.02
+MIN_TOTAL = 1e-3  # devices: less is none, and the difference between two tries is then rounding
+TRUSTED = 0.28, 0.4  # of the number of devices: moments are up to 25 % off at 0 dB, where the network is right
+MAX_SLOPE = 0.8  # of found against told devices: a steeper one is noise, and would be blown up more than fivefold
 
 
 class AmpDaNetSettings(Settings):
@@ -83,7 +87,7 @@ class NetOutput:
     mean: Float[Tensor, "slots codewords"]
     """Counts after the last layer, neither clipped nor rounded."""
     num_active_hat: Float[Tensor, ""]
-    """Σλ, averaged over slots if each has its own."""
+    """Σλ where EM moves it; the sum of the counts where it does not; averaged over slots."""
     noise_var: Float[Tensor, " slots"]
 
 
@@ -180,20 +184,20 @@ class AmpDaNet(nn.Module):
         belief = initial_belief(rate, noise_var)
         log_total = rate.sum().log() if hold_total else None
         tables = _tables(states[0], book, noise_var, rate, scalars)
-        limit = max(1.0, float(rate.sum()))
         # several threads may decode with one network, but only one trains it
         workspace = self._workspace if torch.is_grad_enabled() else Workspace()
         for i, (k, table) in enumerate(zip(scalars, tables, strict=True)):
             parts = []
             for part, rows in enumerate(chunks):
                 states[part], evidence = self._layer(
-                    i, states[part], received[rows], book, belief.of(rows), k, table, limit, workspace
+                    i, states[part], received[rows], book, belief.of(rows), k, table, workspace
                 )
                 parts.append(evidence)
             pooled = pool(parts, self.settings.coupling)
             belief = expectation_maximisation(belief, pooled, k, log_total=log_total, hold_noise=hold_noise)
         mean = torch.cat([s.x_hat for s in states])
-        return NetOutput(mean, belief.log_rate.exp().sum(1).mean(), belief.noise_var[:, 0])
+        total = (mean if hold_total else belief.log_rate.exp()).sum(1).mean()
+        return NetOutput(mean, total, belief.noise_var[:, 0])
 
     def _layer(
         self,
@@ -204,7 +208,6 @@ class AmpDaNet(nn.Module):
         belief: Belief,
         k: Scalars,
         table: CountTable,
-        limit: float,
         workspace: Workspace,
     ) -> tuple[AmpState, Evidence]:
         """Run one layer on one chunk; return its state and what it tells EM."""
@@ -212,7 +215,7 @@ class AmpDaNet(nn.Module):
         post = posterior(R, V, belief, k, table, self.settings.prior)
         x_hat = post.mean
         if self.settings.cnn:
-            x_hat = refine(post, R, V, belief, k, self.cnn[index], limit, workspace)
+            x_hat = refine(post, R, V, belief, k, self.cnn[index], workspace)
         evidence = gather(post, s, y, belief, self.settings.coupling)
         return replace(s, x_hat=x_hat, nu=post.var), evidence
 
@@ -258,17 +261,46 @@ class AmpDaNetDecoder:
         if exact is not None:
             return conclude(exact, noise_per_slot(0, received) if given is None else given, num_active)
         shared, noise = self._gamp.estimate(received, popularity, num_active, given)
+        total, by_estimate = num_active, self.net.settings.total == "estimate"
+        if total is None and by_estimate and shared.num_active:
+            total = self._settle(received, codebook, shared, noise, hold_noise=given is not None)
         out = self.net.unroll(
             received,
             codebook,
-            shared.rate,
+            shared.rate if total is None else shared.rate * (total / max(shared.num_active, MIN_TOTAL)),
             noise,
-            hold_total=num_active is not None or self.net.settings.total == "estimate",
+            hold_total=num_active is not None or by_estimate,
             hold_noise=given is not None,
             chunk=self.chunk,
         )
-        total = float(out.num_active_hat) if num_active is None else num_active
-        return conclude(out.mean.clamp_min(0), out.noise_var, total)
+        return conclude(out.mean.clamp_min(0), out.noise_var, float(out.num_active_hat) if total is None else total)
+
+    def _settle(
+        self, received: Tensor, codebook: Tensor, shared: RoundEstimate, noise: Tensor, *, hold_noise: bool
+    ) -> float:
+        """Return the number of devices for which the network finds as many as it is told, from some slots.
+
+        Told too many it finds fewer, in proportion (0.5 at 0 dB, 0.1 at 5 dB): two tries tell where both meet. A learned
+        codebook spends little power on what is known beforehand, the mean signal, from which moments tell the number.
+        The network knows only the numbers it was trained with and draws others towards them, so that a large
+        disagreement is decided for the moments.
+        """
+        rows = slice(None, None, pilot_stride(len(received)))
+
+        def found(told: float) -> float:
+            rate = shared.rate * (told / shared.num_active)
+            out = self.net.unroll(
+                received[rows], codebook, rate, noise[rows], hold_total=True, hold_noise=hold_noise, chunk=PILOT_SLOTS
+            )
+            return float(out.num_active_hat)
+
+        first = shared.num_active
+        second = max(found(first), MIN_TOTAL)
+        if abs(second - first) < MIN_TOTAL:
+            return second
+        slope = min(max((found(second) - second) / (second - first), -1.0), MAX_SLOPE)
+        move = (second - first) / (1 - slope)
+        return max(first + move * _trust(abs(move) / first), MIN_TOTAL)
 
 
 def _tables(
@@ -285,6 +317,12 @@ def _tables(
     reaches = [reach_for(widest * factor, max_count=max(4, num_active)) for factor in stretch]
     tables = {reach: CountTable.of(reach, 2 * num_active + 8, rate) for reach in set(reaches)}
     return [tables[reach] for reach in reaches]
+
+
+def _trust(move: float) -> float:
+    """Return how much of a relative move to make: all of a small one, none of one that training never showed."""
+    small, large = TRUSTED
+    return min(max((large - move) / (large - small), 0.0), 1.0)
 
 
 def _centred_tanh(raw: Tensor, low: float, high: float) -> Tensor:

@@ -197,7 +197,7 @@ class Gamp:
         codebook, noise = self.codebook.to(received), noise_var
         known = {"num_active": num_active, "noise_var": None if noise is None else float(noise.double().mean())}
         shared = estimate_round(received, popularity, codebook, **known)
-        stride = max(1, len(received) // max(PILOT_SLOTS, len(received) // 16))
+        stride = pilot_stride(len(received))
         power = float(received.double().square().mean()) if len(received) else 0.0
         if noise_var is None and self.pilot_passes:
             shared = replace(shared, noise_var=max(shared.noise_var, PILOT_NOISE * power))
@@ -244,6 +244,11 @@ class Gamp:
         fluctuation = (4 * (mean - noise_var).clamp(min=0) * noise_var + 2 * noise_var**2) / received.shape[1]
         kept = (1 - fluctuation / power.double().var().clamp(min=1e-12 * mean**2)).clamp(0, 1)
         return (noise_var * (1 + kept * (power / mean - 1))).to(power)
+
+
+def pilot_stride(num_slots: int) -> int:
+    """Return which slots tell about the round: one in so many."""
+    return max(1, num_slots // max(PILOT_SLOTS, num_slots // 16))
 
 
 @dataclass(frozen=True)

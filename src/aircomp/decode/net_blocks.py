@@ -30,6 +30,7 @@ Total = Literal["estimate", "em"]
 MIN_RATE = 1e-9  # keeps log λ finite if somebody's rates hold a zero; a codeword chosen once in 1e9 slots
 MIN_VARIANCE = 1e-8  # of counts: the square root of none has no slope, and the confidence of EM no bound
 MIN_ACTIVITY = 1e-6  # α stays this far from 0 and 1, where log-odds are infinite
+MAX_CORRECTION = 3.0  # standard deviations of the posterior that the CNN may add
 FLAT = 1e-3  # joins the spread of log λ: equal rates are zero after standardising, not magnified rounding errors
 
 
@@ -131,7 +132,6 @@ def refine(
     belief: Belief,
     k: Scalars,
     cnn: nn.Module,
-    limit: float,
     workspace: Workspace,
 ) -> Float[Tensor, "slots codewords"]:
     r"""Add the CNN's gated correction to the posterior mean (Sec. III-E, input block, second half).
@@ -141,12 +141,11 @@ def refine(
     The paper's CNN predicts $\tilde x$ itself; from random weights that throws away what GAMP knows (accuracy .17
     instead of .76 at 5 dB). Here it predicts what to add to $m$, in standard deviations of the posterior, and begins
     with nothing. Where a count is certain there is nothing to add; without the √v the small errors of a CNN trained at all
-    SNRs made message passing explode above 8 dB. No correction exceeds `limit`, the number of devices: a bound that
-    training does not meet, but signals unlike those of training may.
+    SNRs made message passing explode above 8 dB, and without a bound on the CNN single slots still did.
     """
     doubt = post.var.clamp(min=MIN_VARIANCE).sqrt()
     features = [R, V.sqrt(), post.mean, doubt, belief.activity, standardised(belief.log_rate)]
-    return post.mean + (k.cnn_gate * doubt * cnn(features, workspace)).clamp(-limit, limit)
+    return post.mean + k.cnn_gate * doubt * cnn(features, workspace).clamp(-MAX_CORRECTION, MAX_CORRECTION)
 
 
 def standardised(log_rate: Float[Tensor, "#slots codewords"]) -> Float[Tensor, "#slots codewords"]:

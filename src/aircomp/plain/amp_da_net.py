@@ -47,7 +47,8 @@ def unroll(
             spread = (log_rate - log_rate.mean()) / (log_rate.var(correction=0) + 1e-6).sqrt()
             doubt = nu.clamp(min=1e-8).sqrt()
             features = [R, V.sqrt(), m, doubt, alpha.expand_as(m), spread.expand_as(m)]
-            x = (1 - zeta) * m + zeta * (m + doubt * _cnn(net.cnn[layer], torch.stack(features, dim=1)))
+            correction = _cnn(net.cnn[layer], torch.stack(features, dim=1)).clamp(-3, 3)
+            x = (1 - zeta) * m + zeta * (m + doubt * correction)
 
         # expectation maximisation
         c = (m.mean(0) ** 2 / nu.mean(0).clamp(min=1e-8)).mean()
@@ -60,7 +61,7 @@ def unroll(
         energy = ((y - z) * d / (d + v)) ** 2 + v * d / (d + v)
         factor = (energy.mean() / sigma2.mean()) ** torch.sigmoid(raw["noise_gate"][layer])
         sigma2 = sigma2 * factor
-    return NetOutput(x, log_rate.exp().sum(), sigma2[:, 0])
+    return NetOutput(x, x.sum(1).mean() if hold_total else log_rate.exp().sum(), sigma2[:, 0])
 
 
 def _posterior(R: Tensor, V: Tensor, log_rate: Tensor, tau: Tensor, max_count: int) -> tuple[Tensor, Tensor, Tensor]:

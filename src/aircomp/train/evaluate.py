@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp import metrics
@@ -106,17 +106,24 @@ def _decode(
     begun = time.perf_counter()
     decoded = decoder.decode(received, saved.popularity.to(plan.device), **side)
     seconds = time.perf_counter() - begun
-    return _measure(saved, counts, decoded) | {"seconds": seconds, "slots": len(counts), "codebook": kind}
+    found = measure(counts, decoded, saved.quant_codebook, saved.num_active)
+    return found | {"seconds": seconds, "slots": len(counts), "codebook": kind}
 
 
-def _measure(saved: FragmentRound, counts: Int[Tensor, "slots codewords"], decoded: Decoded) -> Row:
-    quant_codebook = saved.quant_codebook.to(counts.device)
+def measure(
+    counts: Int[Tensor, "slots codewords"],
+    decoded: Decoded,
+    quant_codebook: Float[Tensor, "codewords fragment"],
+    num_active: int,
+) -> Row:
+    """Return how near what was decoded is to what was sent."""
+    quant_codebook = quant_codebook.to(counts.device)
     return {
         "accuracy": metrics.count_accuracy(counts, decoded.counts),
         "count_nmse": metrics.count_nmse(counts, decoded.mean),
         "update_nmse_soft": metrics.update_nmse(counts, decoded.mean, quant_codebook),
         "update_nmse_hard": metrics.update_nmse(counts, decoded.counts, quant_codebook),
-        "num_active_mae": abs(decoded.num_active_hat - saved.num_active),
+        "num_active_mae": abs(decoded.num_active_hat - num_active),
         "pupe": metrics.pupe(counts, decoded.counts),
     }
 

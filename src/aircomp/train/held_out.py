@@ -3,12 +3,12 @@
 import statistics
 from collections.abc import Sequence
 
-from aircomp import metrics
 from aircomp import rng as rngs
 from aircomp.channel.awgn import transmit
 from aircomp.encode.codebook import count
 from aircomp.layer import CommunicationLayer
 from aircomp.results import Row
+from aircomp.train.evaluate import measure
 from aircomp.train.rounds import RoundsSettings, TrainingRound, choose_slots
 
 SNR_DB = (0.0, 3.0, 5.0, 10.0, 15.0, 20.0)
@@ -34,16 +34,7 @@ def measure_layer(
             rng = rngs.generator(seed, "test noise", number)
             received = transmit(counts, layer.codebook, snr_db=snr_db, reference=reference, rng=rng)
             decoded = decoder.decode(received, saved.popularity.to(device))
-            quant_codebook = saved.quant_codebook.to(device)
-            found.append(
-                {
-                    "accuracy": metrics.count_accuracy(counts, decoded.counts),
-                    "count_nmse": metrics.count_nmse(counts, decoded.mean),
-                    "update_nmse_soft": metrics.update_nmse(counts, decoded.mean, quant_codebook),
-                    "update_nmse_hard": metrics.update_nmse(counts, decoded.counts, quant_codebook),
-                    "num_active_mae": abs(decoded.num_active_hat - len(saved.indices)),
-                }
-            )
+            found.append(measure(counts, decoded, saved.quant_codebook, len(saved.indices)))
         row: Row = {"snr_db": snr_db, "snr_reference": reference, "rounds": len(rounds)}
         rows.append(row | {name: statistics.fmean(each[name] for each in found) for name in found[0]})
     return rows
