@@ -30,7 +30,17 @@ def test_version_and_help(capsys):
 
 @pytest.mark.parametrize(
     "command",
-    [["simulate", "digits"], ["collect", "digits"], ["cost"], ["demo"], ["data", "fetch"], ["bench", "decode"]],
+    [
+        ["simulate", "digits"],
+        ["collect", "digits"],
+        ["cost"],
+        ["demo"],
+        ["data", "fetch"],
+        ["bench", "decode"],
+        ["report"],
+        ["reproduce"],
+        ["explain"],
+    ],
 )
 def test_every_command_helps_with_an_example(command, capsys):
     assert call(*command, "--help") == 0
