@@ -79,7 +79,7 @@ def test_it_degrades_smoothly_off_its_range(layer, num_active, snr_db):
     assert (decoded.counts.sum(dim=1) == decoded.num_active).all()
     # 400 slots, and up to three times as many devices as in training
     if snr_db >= 0:
-        assert abs(decoded.num_active_hat - num_active) < (0.35 if snr_db > 0 else 0.7) * num_active + 0.5
+        assert abs(decoded.num_active_hat - num_active) < (0.45 if snr_db > 0 else 0.7) * num_active + 0.5
     if snr_db >= 10 and num_active <= 20:
         assert count_accuracy(counts, decoded.counts) > 0.65
 

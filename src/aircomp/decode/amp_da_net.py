@@ -48,7 +48,7 @@ from aircomp.settings import Settings
 # network begins as GAMP, yet open enough for a gradient.
 CNN_GATE, SMALL_GATE = 0.85, 0.02
 MIN_TOTAL = 1e-3  # devices: less is none, and the difference between two tries is then rounding
-TRUSTED = 0.28, 0.4  # of the number of devices: moments are up to 25 % off at 0 dB, where the network is right
+TRUSTED = 0.4, 0.6  # of the number of devices: moments are up to a third off at 0 dB, where the network is right
 MAX_SLOPE = 0.8  # of found against told devices: a steeper one is noise, and would be blown up more than fivefold
 
 
