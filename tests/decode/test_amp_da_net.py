@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from aircomp.decode import amp_da_net
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decode.amp_da_net import BATCH_ESTIMATE, AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
 from aircomp.decode.gamp import MIN_NOISE, Gamp, PreparedCodebook, iterate
 from aircomp.decode.net_blocks import (
     Evidence,
@@ -81,7 +81,7 @@ def test_it_has_the_properties_of_a_decoder(noise, coupling):
 def test_with_neutral_parameters_it_is_gamp(snr_db):
     received, popularity, _, noise_var = draw_round(60, 10, snr_db)
     net = neutral()
-    rate = Gamp(CODEBOOK, pilot_passes=2).estimate(received, popularity, 10, noise_var)[0].rate
+    rate = Gamp(CODEBOOK, **BATCH_ESTIMATE).estimate(received, popularity, 10, noise_var)[0].rate
     noise = noise_var.clamp(min=MIN_NOISE)
     reach = reach_for(float(noise.max() + (rate @ CODEBOOK.square()).max()), max_count=10)
     gamp = iterate(received, PreparedCodebook.of(CODEBOOK), noise[:, None], rate[None], iterations=10, reach=reach)
@@ -435,6 +435,6 @@ def test_the_network_finds_as_many_devices_as_it_is_told():
 
 def test_em_moves_the_number_of_devices_if_it_may():
     received, popularity, _, _ = draw_round(300, 9, 5.0)
-    estimated = Gamp(CODEBOOK, pilot_passes=2).estimate(received, popularity)[0].num_active
+    estimated = Gamp(CODEBOOK, **BATCH_ESTIMATE).estimate(received, popularity)[0].num_active
     moved = trained(total="em")(received, CODEBOOK, popularity).num_active_hat.item()
     assert 1e-3 < abs(moved - estimated) < 3

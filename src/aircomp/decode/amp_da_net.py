@@ -47,6 +47,7 @@ from aircomp.settings import Settings
 # Gates (sigmoids) at the start. ζ is the paper's. It does not give those of damping and EM: nearly shut, so that the
 # network begins as GAMP, yet open enough for a gradient.
 CNN_GATE, SMALL_GATE = 0.85, 0.02
+BATCH_ESTIMATE = {"pilot_passes": 1, "fit_steps": 6}  # a batch tells too little for more, and training waits for it
 MIN_TOTAL = 1e-3  # devices: less is none, and the difference between two tries is then rounding
 TRUSTED = 0.4, 0.6  # of the number of devices: moments are up to a third off at 0 dB, where the network is right
 MAX_SLOPE = 0.8  # of found against told devices: a steeper one is noise, and would be blown up more than fivefold
@@ -143,7 +144,7 @@ class AmpDaNet(nn.Module):
         """
         popularity = check_received(received, popularity, codebook).to(received)
         given = None if noise_var is None else noise_per_slot(noise_var, received)
-        gamp = Gamp(codebook.detach(), noise=noise, pilot_passes=2)  # a batch tells too little for more
+        gamp = Gamp(codebook.detach(), noise=noise, **BATCH_ESTIMATE)
         shared, start_noise = gamp.estimate(received.detach(), popularity, num_active, given)
         return self.unroll(
             received,

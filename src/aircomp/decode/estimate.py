@@ -147,6 +147,7 @@ def estimate_round(
     *,
     num_active: float | None = None,
     noise_var: float | None = None,
+    max_steps: int = MAX_STEPS,
 ) -> RoundEstimate:
     """Estimate what is not given of the number of devices, the rates and the noise, from all slots together.
 
@@ -156,10 +157,12 @@ def estimate_round(
         codebook: One unit-norm codeword per row.
         num_active: Number of active devices, if known.
         noise_var: Noise variance per channel use (its mean over slots), if known.
+        max_steps: Of Fisher scoring; fewer leave an estimate that decoded slots can still improve.
     """
     prior = smooth(popularity.detach().double(), len(received))
     stiffness = _around_popularity(prior)
-    return _solve(_problem(received, codebook, prior, stiffness, num_active, noise_var), None, popularity.dtype)
+    problem = _problem(received, codebook, prior, stiffness, num_active, noise_var)
+    return _solve(problem, None, popularity.dtype, max_steps)
 
 
 def reestimate_round(
@@ -170,6 +173,7 @@ def reestimate_round(
     *,
     num_active: float | None = None,
     noise_var: float | None = None,
+    max_steps: int = MAX_STEPS,
 ) -> RoundEstimate:
     """Estimate again, expecting what decoded slots chose instead of the base station's popularity.
 
@@ -180,6 +184,7 @@ def reestimate_round(
         before: Where the fit starts.
         num_active: Number of active devices, if known.
         noise_var: Noise variance per channel use (its mean over slots), if known.
+        max_steps: Of Fisher scoring.
     """
     n = len(decoded)
     shares = decoded.detach().double() + UNSEEN * before.num_active / n / 10
@@ -187,16 +192,16 @@ def reestimate_round(
     stiffness = _precision(DECODED * (1 + DECODED_RARE / (n * shares)))
     problem = _problem(received, codebook, shares, stiffness, num_active, noise_var)
     start = _Model(before.rate.double(), *shares.new_tensor([before.noise_var, before.spread]))
-    return _solve(problem, start, before.rate.dtype)
+    return _solve(problem, start, before.rate.dtype, max_steps)
 
 
-def _solve(p: _Problem, start: "_Model | None", dtype: torch.dtype) -> RoundEstimate:
+def _solve(p: _Problem, start: "_Model | None", dtype: torch.dtype, max_steps: int) -> RoundEstimate:
     if p.num_active is not None and not 0 <= p.num_active < float("inf"):
         raise ConfigError(f"num_active is {p.num_active}; expected zero or more devices, or None to estimate them")
     if p.num_active == 0 or p.power == 0:
         noise = p.power if p.noise_var is None else p.noise_var
         return RoundEstimate(p.num_active or 0.0, 0.0, torch.zeros_like(p.prior, dtype=dtype), noise)
-    model, score = _fit(p, start)
+    model, score = _fit(p, start, max_steps)
     variance = model.towards_total() @ torch.linalg.solve(score.information, model.towards_total())
     return RoundEstimate(
         num_active=float(model.rate.sum()) if p.num_active is None else p.num_active,
@@ -250,11 +255,11 @@ def _precision(variance: Tensor, cheap: Tensor | None = None) -> Tensor:
     return torch.diag(1 / variance) - weighted @ torch.linalg.solve(free.mT @ weighted + torch.diag(known), weighted.mT)
 
 
-def _fit(p: _Problem, start: "_Model | None") -> tuple[_Model, _Score]:
+def _fit(p: _Problem, start: "_Model | None", max_steps: int) -> tuple[_Model, _Score]:
     """Climb to the maximum of the posterior, taking only steps that go up."""
     model, least = start or _start(p), LEAST_NOISE * p.power
     score, damping = _score(model, p), 0.1
-    for _ in range(MAX_STEPS):
+    for _ in range(max_steps):
         keep = None if p.num_active is None else model.towards_total()
         candidate = model.moved(score.step(damping, keep), least, p.num_active)
         candidate_score = _score(candidate, p)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from aircomp.decode.amp_da import exact_counts, noise_per_slot
 from aircomp.decode.base import Decoded, check_codebook, check_received
-from aircomp.decode.estimate import RoundEstimate, estimate_round, reestimate_round
+from aircomp.decode.estimate import MAX_STEPS, RoundEstimate, estimate_round, reestimate_round
 from aircomp.decode.prior import poisson_posterior, reach_for
 from aircomp.decode.rounding import conclude
 from aircomp.errors import ConfigError
@@ -141,6 +141,7 @@ class Gamp:
         iterations: Of message passing; more than ten change little.
         noise: Whether the noise variance is one for the `round`, or follows the power of each `slot`.
         pilot_passes: How often some slots are decoded to improve the estimates of the round.
+        fit_steps: Of each fit to the moments of the round, at most.
         chunk: Slots computed at a time; bounds the temporaries, changes nothing else.
     """
 
@@ -151,6 +152,7 @@ class Gamp:
         iterations: int = 10,
         noise: Literal["round", "slot"] = "round",
         pilot_passes: int = 3,
+        fit_steps: int = MAX_STEPS,
         chunk: int = 512,
     ):
         if noise not in ("round", "slot"):
@@ -158,7 +160,7 @@ class Gamp:
         if iterations < 1 or chunk < 1:
             raise ConfigError(f"iterations {iterations}, chunk {chunk}: expected at least one of each")
         self.codebook, self.iterations, self.noise, self.chunk = check_codebook(codebook), iterations, noise, chunk
-        self.pilot_passes = pilot_passes
+        self.pilot_passes, self.fit_steps = pilot_passes, fit_steps
 
     @torch.no_grad()
     def decode(
@@ -196,7 +198,7 @@ class Gamp:
         """Estimate what the round shares, from all slots and a pilot decoding of some, and the noise of every slot."""
         codebook, noise = self.codebook.to(received), noise_var
         known = {"num_active": num_active, "noise_var": None if noise is None else float(noise.double().mean())}
-        shared = estimate_round(received, popularity, codebook, **known)
+        shared = estimate_round(received, popularity, codebook, **known, max_steps=self.fit_steps)
         stride = pilot_stride(len(received))
         power = float(received.double().square().mean()) if len(received) else 0.0
         if noise_var is None and self.pilot_passes:
@@ -204,7 +206,8 @@ class Gamp:
         for _ in range(self.pilot_passes if len(received) and shared.num_active else 0):
             noise = self._spread(received, shared.noise_var) if noise_var is None else noise_var
             pilot = self._pilot(received[::stride], noise[::stride], shared.rate, power)
-            shared = pilot.refine(reestimate_round(received, pilot.rate, codebook, shared, **known), known["noise_var"])
+            again = reestimate_round(received, pilot.rate, codebook, shared, **known, max_steps=self.fit_steps)
+            shared = pilot.refine(again, known["noise_var"])
         return shared, self._spread(received, shared.noise_var) if noise_var is None else noise_var
 
     def _run(
