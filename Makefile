@@ -28,7 +28,7 @@ env: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "aircomp needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[tensorboard,test]' || \
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[flower,hub,onnx,ray,tensorboard,test]' || \
 	  { echo 'Installing failed. If it was torch: point pip at a place that has its CPU build, with PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL.'; exit 1; }
 	@touch $@
 

@@ -6,6 +6,7 @@
 Both hashes are checked on loading: a decoder is never paired with another codebook than its own.
 """
 
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,7 @@ import aircomp
 from aircomp.artefact import read_json, read_tensors, tensor_hash, write_json, write_tensors
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
 from aircomp.decode.base import Decoded, check_codebook
-from aircomp.errors import ArtefactError, ConfigError, ShapeError
+from aircomp.errors import AirCompError, ArtefactError, ConfigError, ShapeError
 
 MAX_CODEWORDS, MAX_LENGTH = 32_767, 65_536
 """What a file may claim."""
@@ -137,6 +138,41 @@ class CommunicationLayer:
             codebook.to(device), net, noise=noise, config=description["config"], training=description["training"]
         )
 
+    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+        """Write the layer directory with a model card and a config.json beside it, as huggingface_hub's mixin does.
+
+        Args:
+            save_directory: Where to.
+            **options: The mixin's own, such as `push_to_hub=True` and `repo_id="me/layer"`.
+
+        Returns:
+            The commit's address if it was pushed.
+        """
+        n, l = self.codebook.shape  # noqa: E741
+        told = {"library": "aircomp", "version": aircomp.__version__, "num_codewords": n, "codeword_length": l}
+        return _hub_mixin()(self).save_pretrained(save_directory, **({"config": told} | options))
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> "CommunicationLayer":
+        """Read a layer directory through huggingface_hub's mixin: a local one, or else one from the hub.
+
+        Args:
+            pretrained_model_name_or_path: A directory, or a repository on the hub.
+            **options: The mixin's own, such as `revision`, and those of `load`.
+
+        Raises:
+            ArtefactError: As `load`, or if the repository cannot be had.
+        """
+        try:
+            return _hub_mixin().from_pretrained(pretrained_model_name_or_path, **options)
+        except AirCompError:
+            raise
+        except (OSError, ValueError) as error:  # what the hub raises: no such repository, no such name, no network
+            raise ArtefactError(
+                f"{str(pretrained_model_name_or_path)!r} is neither a layer directory nor a repository that the hub "
+                f"gave ({str(error).splitlines()[0]}); check the name"
+            ) from None
+
 
 def has_bundled_layer() -> bool:
     """Tell whether this build of the package carries a trained layer."""
@@ -192,3 +228,30 @@ def _rebuild(path: Path, description: Path, settings: dict[str, Any], weights: d
 
 def _weights_hash(weights: dict[str, Tensor]) -> str:
     return tensor_hash(*(weights[name] for name in sorted(weights)))
+
+
+@cache
+def _hub_mixin() -> Any:  # Any: a class that exists only where huggingface_hub is installed
+    """Return the mixin around a layer; made when first used, because few need huggingface_hub."""
+    try:
+        from huggingface_hub import ModelHubMixin, snapshot_download
+    except ImportError:
+        raise ConfigError("huggingface_hub is not installed; get it with pip install 'aircomp[hub]'") from None
+
+    class LayerOnHub(ModelHubMixin, library_name="aircomp", tags=["over-the-air-computation"]):
+        def __init__(self, layer: CommunicationLayer):
+            self.layer = layer
+
+        def _save_pretrained(self, save_directory: Path) -> None:
+            self.layer.save(save_directory)
+
+        @classmethod
+        def _from_pretrained(
+            cls, *, model_id: str, noise: Noise = "round", device: str = "cpu", **download: Any
+        ) -> Any:
+            directory = model_id
+            if not Path(model_id).is_dir():
+                directory = snapshot_download(model_id, allow_patterns=["layer.*"], **download)
+            return CommunicationLayer.load(directory, noise=noise, device=device)
+
+    return LayerOnHub

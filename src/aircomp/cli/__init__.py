@@ -18,6 +18,7 @@ COMMANDS = {
     "reproduce": "one table or figure of the paper, or all",
     "report": "one HTML page about finished runs",
     "explain": "one slot decoded layer by layer, drawn",
+    "export": "write the decoder of a layer as an ONNX or torch.export file",
     "cost": "what a scheme costs for a model: slots, channel uses, air time, energy",
     "bench": "speed, as ratios measured side by side",
     "data": "list datasets, fetch one",

@@ -1,12 +1,14 @@
 """Training codebook and decoder end to end (Sec. III-E, Hyper-parameters): `aircomp pretrain`.
 
-An epoch is a number of optimiser steps (`train/step.py`) and one validation; after each, everything is on disk.
+An epoch is a number of optimiser steps (`train/step.py`) and one validation; after each, everything is on disk. Under
+torchrun several processes share the batches of every step (`train/distributed.py`).
 """
 
+import contextlib
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,11 @@ from torch import Tensor
 
 from aircomp import artefact, results
 from aircomp import rng as rngs
-from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
+from aircomp.errors import AirCompError, ArtefactError, ConfigError, TrainingDiverged
 from aircomp.fl.journal import Journal, open_run, read_metrics
 from aircomp.layer import CommunicationLayer
 from aircomp.train import loss as losses
+from aircomp.train.distributed import Gradients, Team, team
 from aircomp.train.held_out import measure_layer
 from aircomp.train.recipe import PretrainSettings, read_toml
 from aircomp.train.rounds import Batch, Split, blocks, choose_slots, draw, load_rounds, make_batch
@@ -27,6 +30,7 @@ from aircomp.train.state import Progress, TrainingState, load_checkpoint, save_c
 from aircomp.train.step import LayerModel, batch_loss, train_step
 
 Record = dict[str, Any]
+TERMS = [field.name for field in fields(losses.Terms)]
 
 
 def pretrain(
@@ -38,6 +42,7 @@ def pretrain(
     resume: bool = False,
     overwrite: bool = False,
     device: str = "cpu",
+    batches_per_step: int | None = None,
 ) -> CommunicationLayer:
     """Train a communication layer on fragments directories and write it to `out`.
 
@@ -51,26 +56,38 @@ def pretrain(
         resume: Continue an interrupted training; it ends with the same bits as an uninterrupted one.
         overwrite: Replace what is in `out`.
         device: Where to compute.
+        batches_per_step: Batches whose mean gradient a step of the optimiser follows (paper: 1); by default one for each
+            process that torchrun started. The same number gives the same training on any number of processes.
 
     Raises:
         TrainingDiverged: If the loss stops being finite; the best layer so far is kept.
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device = 'cuda', but this machine or this build of torch has none; use --device cpu")
-    directory = Path(out)
-    split = load_rounds([Path(d) for d in directories], settings.data, seed=settings.seed)
-    if settings.loss.quantization and any(r.mean_fragments is None for r in [*split.train, *split.validation]):
-        raise ConfigError("loss.quantization needs raw fragments, which some rounds lack; collect with --raw")
+    with team() as processes:
+        directory = Path(out)
+        split = load_rounds([Path(d) for d in directories], settings.data, seed=settings.seed)
+        if settings.loss.quantization and any(r.mean_fragments is None for r in [*split.train, *split.validation]):
+            raise ConfigError("loss.quantization needs raw fragments, which some rounds lack; collect with --raw")
+        if batches_per_step is None:
+            batches_per_step = processes.size
+        training = _Training(settings, split, directory, device, on_epoch, batches_per_step, processes)
+        with _opened(directory, settings, resume, overwrite) if processes.leads else contextlib.nullcontext():
+            return training.run(resume=resume)
+
+
+@contextlib.contextmanager
+def _opened(directory: Path, settings: PretrainSettings, resume: bool, overwrite: bool) -> Iterator[None]:
+    """Lock the layer directory, see that nothing in it is lost, and take away what is replaced."""
     if (directory / "layer.json").exists() and not (directory / "config.toml").exists() and not overwrite:
         raise ArtefactError(
             f"{directory} holds a communication layer; replace it with --overwrite or choose another --out"
         )
-    training = _Training(settings, split, directory, device, on_epoch)
     with open_run(directory, settings, resume=resume, overwrite=overwrite, read=read_toml):
         if not resume:
             for name in ("layer.json", "layer.safetensors"):  # they belong to what is replaced
                 (directory / name).unlink(missing_ok=True)
-        return training.run(resume=resume)
+        yield
 
 
 @dataclass
@@ -82,26 +99,36 @@ class _Training:
     out: Path
     device: str
     on_epoch: Callable[[Record], None] | None
+    batches_per_step: int
+    team: Team
 
     def __post_init__(self) -> None:
         settings, data = self.settings, self.settings.data
+        self.device = self.team.device(self.device)
         self.model = LayerModel(settings, self.split.num_codewords).to(self.device)
         learned = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.Adam(learned, lr=settings.learning_rate)
+        self.gradients = Gradients(learned, self.batches_per_step, self.team)
         rng = rngs.generator(settings.seed, "training slots")
         self.slots = choose_slots(self.split.train, data.train_samples, data.batch_slots, rng=rng)
         self.validation = validation_batches(self.split, settings)
         self.checkpoint = self.out / "checkpoint" / "training.safetensors"
         popularities = [r.popularity for r in [*self.split.train, *self.split.validation]]
-        self.identity = artefact.config_hash([settings.identity, artefact.tensor_hash(*popularities)])
+        identity = [settings.identity, artefact.tensor_hash(*popularities)]
+        # steps of one batch, the usual ones, do not say so: trainings begun before there were others can be resumed
+        identity += [self.batches_per_step] if self.batches_per_step > 1 else []
+        self.identity = artefact.config_hash(identity)
+        if not self._plan(epoch=1):
+            raise ConfigError(
+                f"batches_per_step = {self.batches_per_step}, but an epoch has fewer batches; lower it or data.batch_slots"
+            )
 
     def run(self, *, resume: bool) -> CommunicationLayer:
         state = load_checkpoint(self.checkpoint, self.model, self.optimizer, self.identity) if resume else None
         if state is None:
             state = TrainingState(Progress(self.settings.learning_rate), {}, {})
-        journal = Journal(
-            self.out, read_metrics(self.out / "metrics.jsonl", state.progress.epoch, step="epoch"), step="epoch"
-        )
+        self._check_replicas(state.progress, f"not all processes see {self.out}; put --out where they all can read it")
+        journal = self._journal(state.progress)
         try:
             while state.progress.ended(self.settings) is None:
                 state = self._epoch(state, journal)
@@ -109,9 +136,21 @@ class _Training:
             raise self._diverged(error, state.progress) from None
         finally:  # the end, Ctrl-C or an error
             journal.close()
-            if state.progress.epoch:
+            if state.progress.epoch and self.team.leads:
                 self._layer(state.progress, state.last).save(self.out / "last")
         return self._finish(state)
+
+    def _journal(self, progress: Progress) -> Journal:
+        if not self.team.leads:
+            return Journal(None, [], step="epoch")
+        return Journal(self.out, read_metrics(self.out / "metrics.jsonl", progress.epoch, step="epoch"), step="epoch")
+
+    def _check_replicas(self, progress: Progress, otherwise: str) -> None:
+        """See that all processes have the same parameters, bit by bit, after the same epoch."""
+        if self.team.size > 1:
+            epoch = torch.tensor(progress.epoch)
+            if not self.team.agrees(artefact.tensor_hash(epoch, *self.model.state_dict().values())):
+                raise AirCompError(otherwise)
 
     def _epoch(self, state: TrainingState, journal: Journal) -> TrainingState:
         begun = time.perf_counter()
@@ -123,49 +162,72 @@ class _Training:
         validated = self._validate()
         if not math.isfinite(validated["loss"]):
             raise TrainingDiverged(f"the validation loss is {validated['loss']:g}")
-        seconds = time.perf_counter() - begun
+        seconds = self.team.leaders(time.perf_counter() - begun)  # when time is up, it is up for all
         after = progress.advance(validated["loss"], seconds, self.settings)
+        self._check_replicas(
+            after, f"the processes' models differ after epoch {number}; use one kind of machine and torch"
+        )
         last = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         best = last if after.best_epoch == number else state.best
         record: Record = {"epoch": number, "learning_rate": progress.learning_rate}
         record |= {f"train_{k}": v for k, v in trained.items() if k != "samples"}
-        record |= {f"validation_{k}": v for k, v in validated.items() if k != "samples"}
+        record |= {f"validation_{k}": v for k, v in validated.items()}
         record |= {
             "best_epoch": after.best_epoch,
             "seconds": seconds,
             "seconds_left": after.seconds_left(self.settings),
         }
         record["samples_per_second"] = trained["samples"] / seconds_training
-        journal.add(record)
         after_epoch = TrainingState(after, best, last)
-        save_checkpoint(self.checkpoint, after_epoch, self.optimizer, self.identity)
-        if after.best_epoch == number:
-            self._layer(after, best).save(self.out)
-        if self.on_epoch:
-            self.on_epoch(record)
+        if self.team.leads:
+            self._keep(after_epoch, record, journal)
         return after_epoch
 
+    def _keep(self, state: TrainingState, record: Record, journal: Journal) -> None:
+        """Put an epoch on disk and tell of it."""
+        journal.add(record)
+        save_checkpoint(self.checkpoint, state, self.optimizer, self.identity)
+        if state.progress.best_epoch == state.progress.epoch:
+            self._layer(state.progress, state.best).save(self.out)
+        if self.on_epoch:
+            self.on_epoch(record)
+
+    def _plan(self, epoch: int) -> list[tuple[int, Tensor]]:
+        """Return the batches of an epoch, whole steps of them: numbers of rounds, and slots."""
+        data = self.settings.data
+        plan = blocks(self.slots, data.batch_slots, rng=rngs.generator(self.settings.seed, "batches", epoch))
+        if self.settings.samples_per_epoch is not None:
+            plan = plan[: -(-self.settings.samples_per_epoch // data.batch_slots)]
+        return plan[: len(plan) // self.batches_per_step * self.batches_per_step]
+
     def _train(self, epoch: int) -> dict[str, float]:
-        settings, data = self.settings, self.settings.data
-        plan = blocks(self.slots, data.batch_slots, rng=rngs.generator(settings.seed, "batches", epoch))
-        if settings.samples_per_epoch is not None:
-            plan = plan[: -(-settings.samples_per_epoch // data.batch_slots)]
+        settings, plan = self.settings, self._plan(epoch)
         self.model.train()
         found = []
-        for step, (number, slots) in enumerate(plan):
-            rng = rngs.generator(settings.seed, "training channel", epoch, step)
-            batch = draw(self.split.train[number], slots, data, rng=rng).to(self.device)
-            found.append(_numbers(train_step(self.model, self.optimizer, batch, settings, rng=rng)))
-        return _mean(found) | {"samples": sum(len(slots) for _, slots in plan)}
+        for place, (number, slots) in self.team.share(list(enumerate(plan))):
+            rng = rngs.generator(settings.seed, "training channel", epoch, place)
+            batch = draw(self.split.train[number], slots, settings.data, rng=rng).to(self.device)
+            terms = train_step(self.model, self.optimizer, batch, settings, rng=rng, gradients=self.gradients)
+            found.append(_numbers(terms))
+        return self._mean(found, len(plan)) | {"samples": sum(len(slots) for _, slots in plan)}
 
     @torch.no_grad()
     def _validate(self) -> dict[str, float]:
         self.model.eval()
         found = []
-        for number, batch in enumerate(self.validation):
-            rng = rngs.generator(self.settings.seed, "validation noise", number)
+        for place, batch in self.team.share(list(enumerate(self.validation))):
+            rng = rngs.generator(self.settings.seed, "validation noise", place)
             found.append(_numbers(batch_loss(self.model, batch.to(self.device), self.settings.loss, rng=rng)))
-        return _mean(found)
+        return self._mean(found, len(self.validation))
+
+    def _mean(self, found: Sequence[list[float]], total: int) -> dict[str, float]:
+        """Average every term over the batches of all processes."""
+        mine = torch.tensor(found, dtype=torch.float64).view(len(found), len(TERMS))
+        means = {
+            name: statistics.fmean(c)
+            for name, c in zip(TERMS, self.team.interleave(mine, total).T.tolist(), strict=True)
+        }
+        return {"loss": means.pop("total"), **means}
 
     def _layer(self, progress: Progress, parameters: dict[str, Tensor]) -> CommunicationLayer:
         """Make a layer of some parameters."""
@@ -178,6 +240,7 @@ class _Training:
             "validation_loss": progress.best_loss,
             "seconds": round(progress.seconds, 1),
             "ended": progress.ended(self.settings),
+            "batches_per_step": self.batches_per_step,
             "rounds": self.split.names,
         }
         config = self.settings.model_dump(mode="json")
@@ -188,9 +251,10 @@ class _Training:
         layer = self._layer(state.progress, state.best)
         rows = measure_layer(layer, self.split.test, self.settings.data, seed=self.settings.seed)
         layer.training["test"] = rows
-        layer.save(self.out)
-        config = self.settings.model_dump(mode="json")
-        results.write_result(self.out / "result.json", "pretrain", config, self.settings.seed, rows)
+        if self.team.leads:
+            layer.save(self.out)
+            config = self.settings.model_dump(mode="json")
+            results.write_result(self.out / "result.json", "pretrain", config, self.settings.seed, rows)
         return layer
 
     def _diverged(self, error: TrainingDiverged, progress: Progress) -> TrainingDiverged:
@@ -219,10 +283,5 @@ def validation_batches(split: Split, settings: PretrainSettings) -> list[Batch]:
     return found
 
 
-def _numbers(terms: losses.Terms) -> dict[str, float]:
-    numbers = {f.name: float(getattr(terms, f.name).detach()) for f in fields(terms)}
-    return {"loss": numbers.pop("total"), **numbers}
-
-
-def _mean(found: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.fmean(each[name] for each in found) for name in found[0]}
+def _numbers(terms: losses.Terms) -> list[float]:
+    return [float(getattr(terms, name).detach()) for name in TERMS]

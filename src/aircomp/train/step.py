@@ -16,8 +16,12 @@ from aircomp.decode.amp_da_net import AmpDaNet, NetOutput
 from aircomp.encode.learned import LearnedCodebook
 from aircomp.errors import ConfigError, TrainingDiverged
 from aircomp.train import loss as losses
+from aircomp.train.distributed import Gradients
 from aircomp.train.recipe import PretrainSettings
 from aircomp.train.rounds import Batch
+
+TOLD_ERROR = 0.06
+"""Standard deviation of the logarithm of the number of devices that a batch is told: 0.6 of ten."""
 
 
 class LayerModel(nn.Module):
@@ -33,8 +37,8 @@ class LayerModel(nn.Module):
         """Send a batch over the channel and decode it, from the estimates that the decoder itself would start from.
 
         They are of the batch, where those of the decoder are of the whole round; the more slots a batch has, the more
-        alike they are (`batch_slots`). A number of devices that stays as estimated is given to the batch: a whole round
-        tells it nearly exactly, a batch does not.
+        alike they are (`batch_slots`). A number of devices that stays as estimated is given to the batch, about as wrong
+        as a whole round would tell it: a batch alone tells much less.
         """
         codebook = self.codebook()
         received = transmit(
@@ -45,7 +49,10 @@ class LayerModel(nn.Module):
             rng=rng,
             num_active=batch.num_active,
         )
-        num_active = batch.num_active if self.net.settings.total == "estimate" else None
+        num_active = None
+        if self.net.settings.total == "estimate":
+            wrong = torch.randn((), generator=rng, device=rng.device).item()
+            num_active = batch.num_active * math.exp(TOLD_ERROR * wrong)
         return self.net(received, codebook, batch.popularity, num_active=num_active, noise=batch.snr_reference)
 
 
@@ -77,8 +84,17 @@ def train_step(
     settings: PretrainSettings,
     *,
     rng: torch.Generator,
+    gradients: Gradients | None = None,
 ) -> losses.Terms:
-    """Take one step of the optimiser on one batch.
+    """Take one step of the optimiser on one batch, or the part of a step that the batch is.
+
+    Args:
+        model: Codebook and decoder.
+        optimizer: Of the model's parameters.
+        batch: Slots of one round.
+        settings: The recipe.
+        rng: For the channel.
+        gradients: Where the gradients of a step's batches meet, if it has more than one.
 
     Raises:
         TrainingDiverged: If loss or gradient is not finite; the parameters are then left as they were.
@@ -86,8 +102,11 @@ def train_step(
     optimizer.zero_grad(set_to_none=True)
     terms = batch_loss(model, batch, settings.loss, rng=rng)
     terms.total.backward()
+    loss = terms.total.detach()
+    if gradients is not None and (loss := gradients.add(loss)) is None:
+        return terms  # other batches complete the step
     norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm or math.inf)
-    if not torch.isfinite(norm + terms.total.detach()):
-        raise TrainingDiverged(f"the loss is {float(terms.total.detach()):g} and the gradient's norm {float(norm):g}")
+    if not torch.isfinite(norm + loss):
+        raise TrainingDiverged(f"the loss is {float(loss):g} and the gradient's norm {float(norm):g}")
     optimizer.step()
     return terms

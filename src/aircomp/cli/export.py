@@ -1,0 +1,50 @@
+"""`aircomp export LAYER`: the decoder alone, as a file that needs no Python."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from aircomp.cli.common import default_out, parse
+from aircomp.export import SUFFIX, Format, export_layer
+from aircomp.layer import CommunicationLayer
+
+
+@dataclass(frozen=True)
+class Options:
+    """Write the decoder of a trained layer for other runtimes; docs/export.md tells what goes in and comes out.
+
+    Examples:
+      aircomp export runs/layer --format onnx --out decoder.onnx
+      aircomp export runs/layer --format torch
+    """
+
+    layer: tyro.conf.Positional[Path | None] = None
+    """Layer directory, from `aircomp pretrain`; by default the layer that comes with the package."""
+    format: Format = "onnx"
+    """onnx, or torch for a .pt2 file of torch.export."""
+    max_devices: int = 40
+    """Counts up to twice as many are told apart."""
+    max_variance: float = 4.0
+    """Largest variance of noise and signal together, per channel use, for which the posteriors sum enough counts."""
+    out: Path | None = None
+    """The file; by default a new one under runs/."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace the file in --out."""
+
+
+def run(args: Sequence[str]) -> None:
+    """Parse, export, say where."""
+    options = parse(Options, args, "export")
+    layer = CommunicationLayer.load(options.layer)
+    path = options.out or default_out("export", resume=False) / f"decoder{SUFFIX[options.format]}"
+    export_layer(
+        layer,
+        path,
+        options.format,
+        max_devices=options.max_devices,
+        max_variance=options.max_variance,
+        overwrite=options.overwrite,
+    )
+    print(path)
