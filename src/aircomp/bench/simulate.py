@@ -1,12 +1,12 @@
-"""How fast is a federated round? Local training beside a bare PyTorch loop, workers beside one process.
+"""How fast is a federated round? Local training beside a bare PyTorch loop, workers beside one process, Ray beside both.
 
 The data is random noise of CIFAR-10's shape: speed does not depend on what the pixels show.
 """
 
 import copy
 import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +19,9 @@ from aircomp.fl.data import ImageData
 from aircomp.fl.executors import Engine, Executor, make_executor, one_thread
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.partition import PartitionSettings, split
+from aircomp.fl.ray_executor import has_ray
 from aircomp.fl.simulate import simulate
-from aircomp.fl.trainer import Task, Trainer
+from aircomp.fl.trainer import BASE_STATION, Task, Trainer
 from aircomp.results import Row
 
 STEPS = 4
@@ -41,11 +42,8 @@ def random_images(num_train: int, num_test: int) -> ImageData:
 
 def bench_simulate(repeats: int, workers: int, batch_size: int = 20) -> list[Row]:
     """Compare local training with a bare loop, and `workers` processes with one, on the paper's ResNet."""
-    data = random_images(4_000, 500)
-    module = models.build(models.ModelSettings(name="resnet"), 10, 3, rng=rngs.generator(0, "model"))
-    partition = split(data.train_labels, 20, PartitionSettings(kind="iid"), rng=rngs.generator(0, "partition"))
     settings = LocalSettings(steps=STEPS, batch_size=batch_size)
-    trainer = Trainer(module, data, partition, settings, seed=0)
+    module, data, trainer = resnet_trainer(settings)
     tasks = [Task(0, device) for device in range(2 * workers)]
     weights, buffers = trainer.model.weights.clone(), trainer.model.read_buffers()
     with _executor(trainer, "processes", workers) as many, _executor(trainer, "serial", 1) as one:
@@ -65,9 +63,46 @@ def bench_simulate(repeats: int, workers: int, batch_size: int = 20) -> list[Row
     ]
 
 
+def resnet_trainer(settings: LocalSettings) -> tuple[torch.nn.Module, ImageData, Trainer]:
+    """Return the paper's ResNet, noise of CIFAR-10's shape, and the trainer of twenty devices that share it."""
+    data = random_images(4_000, 500)
+    module = models.build(models.ModelSettings(name="resnet"), 10, 3, rng=rngs.generator(0, "model"))
+    partition = split(data.train_labels, 20, PartitionSettings(kind="iid"), rng=rngs.generator(0, "partition"))
+    return module, data, Trainer(module, data, partition, settings, seed=0)
+
+
+def bench_engines(repeats: int, workers: int, engines: Sequence[Engine] = (), ray_address: str = "") -> list[Row]:
+    """Compare engines with local processes on the training of a round: ten active devices, ten steps of 20 samples.
+
+    Only training and its traffic are timed, because the other stages of a round are the same on every engine.
+
+    Args:
+        repeats: Interleaved repeats; the median counts.
+        workers: Of every engine.
+        engines: Beside local processes; Ray by default, where it is installed.
+        ray_address: A running cluster; by default Ray is started on this machine.
+    """
+    settings = LocalSettings(steps=10, batch_size=20)
+    _, _, trainer = resnet_trainer(settings)
+    tasks = [Task(0, BASE_STATION), *(Task(0, device) for device in range(10))]
+    weights, buffers = trainer.model.weights.clone(), trainer.model.read_buffers()
+    default: Sequence[Engine] = ("ray",) if has_ray() else ()
+    others: list[Engine] = [e for e in engines or default if e != "processes"]
+    with ExitStack() as stack:
+        names: list[Engine] = ["processes", *others]  # processes first: they are forked, which Ray's threads forbid
+        opened = {n: stack.enter_context(_executor(trainer, n, workers, ray_address)) for n in names}
+        seconds = interleaved({n: lambda e=e: e.map(tasks, weights, buffers) for n, e in opened.items()}, repeats)
+    samples = len(tasks) * settings.steps * settings.batch_size
+    local = seconds["processes"]
+    return [
+        {"contender": f"engine {n}", "samples_per_second": samples / s, "times_processes": s / local, "seconds": s}
+        for n, s in seconds.items()
+    ]
+
+
 @contextmanager
-def _executor(trainer: Trainer, engine: Engine, workers: int) -> Iterator[Executor]:
-    executor = make_executor(trainer, engine, workers)
+def _executor(trainer: Trainer, engine: Engine, workers: int, ray_address: str = "") -> Iterator[Executor]:
+    executor = make_executor(trainer, engine, workers, ray_address)
     try:
         yield executor
     finally:

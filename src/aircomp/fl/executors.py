@@ -1,4 +1,4 @@
-"""Where device training runs: in this process, or in several of one thread each. Same bits either way."""
+"""Where device training runs: in this process, in several of one thread each, or on a Ray cluster. Always the same bits."""
 
 import contextlib
 import ctypes
@@ -20,7 +20,7 @@ from aircomp.device.local import LocalResult
 from aircomp.errors import AirCompError
 from aircomp.fl.trainer import Task, Trainer
 
-Engine = Literal["serial", "processes"]
+Engine = Literal["serial", "processes", "ray"]
 
 
 @runtime_checkable
@@ -138,11 +138,21 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def make_executor(trainer: Trainer, engine: Engine, num_workers: int) -> Executor:
-    """Return the executor for `engine`; 0 workers means one for each core, which is the fastest on a CPU."""
-    num_workers = num_workers or (num_cores() if trainer.device == "cpu" else 1)
+def make_executor(trainer: Trainer, engine: Engine, num_workers: int, ray_address: str = "") -> Executor:
+    """Return the executor for `engine`; 0 workers means one for each core, which is the fastest on a CPU.
+
+    With Ray that is each core of the cluster at `ray_address`, or of this machine where there is no address.
+    """
+    local_workers = num_workers or (num_cores() if trainer.device == "cpu" else 1)
     makers: dict[str, Callable[[], Executor]] = {
         "serial": lambda: SerialExecutor(trainer),
-        "processes": lambda: SerialExecutor(trainer) if num_workers == 1 else ProcessExecutor(trainer, num_workers),
+        "processes": lambda: SerialExecutor(trainer) if local_workers == 1 else ProcessExecutor(trainer, local_workers),
+        "ray": lambda: _ray_executor(trainer, num_workers, ray_address),
     }
     return makers[engine]()
+
+
+def _ray_executor(trainer: Trainer, num_workers: int, address: str) -> Executor:
+    from aircomp.fl.ray_executor import RayExecutor  # only where it is asked for: Ray is an extra
+
+    return RayExecutor(trainer, num_workers, address)

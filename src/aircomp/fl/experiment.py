@@ -51,7 +51,7 @@ class AggregateSettings(Settings):
     """Share of the mass that the trimmed means keep; 0.8 in the paper."""
 
 
-RUN_ONLY = {"rounds", "workers", "engine", "device", "checkpoint_seconds"}
+RUN_ONLY = {"rounds", "workers", "engine", "ray_address", "device", "checkpoint_seconds"}
 """Settings that do not change the bits of a round: a run may be resumed with others."""
 
 
@@ -67,9 +67,11 @@ class Experiment(Settings):
     evaluate_every: int = Field(default=1, ge=1)
     """Rounds between two evaluations on the test set; the last round is always evaluated."""
     workers: int = Field(default=0, ge=0, le=1024)
-    """Processes that train devices; 0 means one for each core."""
+    """Processes that train devices; 0 means one for each core (with Ray: of the cluster)."""
     engine: Engine = "processes"
-    """Where devices train. The result does not depend on it."""
+    """Where devices train: in this process, in local ones, or on a Ray cluster. The result does not depend on it."""
+    ray_address: str = ""
+    """HOST:PORT of a Ray cluster; empty means RAY_ADDRESS from the environment, or else a Ray on this machine alone."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where tensors are computed."""
     checkpoint_seconds: float = Field(default=10.0, ge=0)
