@@ -140,7 +140,7 @@ def test_plain_layers_take_the_same_steps():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["foo"], "decode, simulate, train"),
+        (["xyzzy"], "decode, simulate, train, flower"),
         (["trian"], "did you mean 'train'"),
         (["train", "--slots", "64", "0"], "--slots 64 0"),
         (["train", "--slots"], "expected"),

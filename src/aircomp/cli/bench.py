@@ -1,4 +1,4 @@
-"""`aircomp bench [decode|simulate|train]`: speed as ratios."""
+"""`aircomp bench [decode|simulate|train|flower]`: speed as ratios."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,10 +57,30 @@ class TrainOptions:
     """Directory for result.json."""
 
 
+@dataclass(frozen=True)
+class FlowerOptions:
+    """Measure a federated round of digits by `aircomp simulate` and by Flower's simulation engine.
+
+    Flower runs twice, alone and with our uplink: its own overhead is in both. The first round of each is left out.
+
+    Example:
+      aircomp bench flower --rounds 8
+    """
+
+    rounds: int = 8
+    """Rounds of each contender; the first does not count."""
+    devices: int = 4
+    """Devices, all active in every round."""
+    workers: int = 2
+    """Processes that train devices, in each of the three."""
+    out: Path | None = None
+    """Directory for result.json."""
+
+
 def run(args: Sequence[str]) -> None:
     """Run the benchmark."""
     if not args or args[0] in ("-h", "--help"):
-        print("usage: aircomp bench decode | simulate | train   (--help after any of them tells more)")
+        print("usage: aircomp bench decode | simulate | train | flower   (--help after any of them tells more)")
         return
     name, *rest = args
     match name:
@@ -70,8 +90,10 @@ def run(args: Sequence[str]) -> None:
             _decode(parse(DecodeOptions, rest, "bench decode"))
         case "train":
             _train(parse(TrainOptions, rest, "bench train"))
+        case "flower":
+            _flower(parse(FlowerOptions, rest, "bench flower"))
         case _:
-            raise unknown_name("benchmark", name, ["decode", "simulate", "train"])
+            raise unknown_name("benchmark", name, ["decode", "simulate", "train", "flower"])
 
 
 def _simulate(options: SimulateOptions) -> None:
@@ -141,6 +163,25 @@ def _train(options: TrainOptions) -> None:
     }
     print_table("training step, paper's shape, one thread", rows, columns)
     _write(options.out, "bench train", rows)
+
+
+def _flower(options: FlowerOptions) -> None:
+    from aircomp.bench.flower import bench_flower
+
+    if options.rounds < 2 or options.devices < 1 or options.workers < 1:
+        raise ConfigError(
+            f"--rounds {options.rounds} --devices {options.devices} --workers {options.workers}: expected two rounds or "
+            "more, as the first is left out, and at least one of the others; raise them"
+        )
+    rows = bench_flower(options.rounds, options.devices, options.workers)
+    columns = {
+        "contender": "contender",
+        "seconds_per_round": "s per round",
+        "times_simulate": "times aircomp simulate",
+        "times_sum": "times Flower alone + aircomp simulate",
+    }
+    print_table(f"digits, {options.devices} devices, {options.workers} processes", rows, columns)
+    _write(options.out, "bench flower", rows)
 
 
 def _at_least_one(repeats: int, *slots: int) -> None:

@@ -1,0 +1,116 @@
+"""The device side under Flower: error feedback and quantisation around the user's training (Sec. II-B, III-A)."""
+
+import json
+
+import torch
+from flwr.app import (  # noqa: TID253  only `aircomp.adapters.flower` leads here
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    RecordDict,
+)
+from flwr.clientapp.typing import ClientAppCallable  # noqa: TID253
+from jaxtyping import Float
+from torch import Tensor
+
+from aircomp.adapters.flower_records import (
+    CODEBOOK,
+    MEMORY,
+    ROUND,
+    SENT,
+    ClientFailed,
+    check_same_arrays,
+    flatten,
+    index_dtype,
+)
+from aircomp.device.feedback import FeedbackSettings, add_memory, feedback_ratio, remember
+from aircomp.errors import ShapeError
+from aircomp.quantize.fragment import join, split
+from aircomp.quantize.nearest import lookup, nearest
+
+
+def uplink_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Replace the arrays of a training reply by one codeword index per fragment of the update.
+
+    The codebook and the kind of error feedback come in the message from `UplinkStrategy`; other messages pass
+    untouched. What quantisation left out stays in `context.state`. Among several mods it comes first, which makes it the
+    last to touch the reply: `ClientApp(mods=[uplink_mod, fixedclipping_mod])` quantises the clipped update.
+
+    Raises:
+        ClientFailed: If the training raises or its arrays do not fit, naming the client.
+    """
+    if ROUND not in message.content:
+        return call_next(message, context)
+    announced = message.content.config_records[ROUND]
+    try:
+        return _answer(message, context, call_next)
+    except Exception as error:  # the process's edge: Flower tells the server no more than this sentence
+        raise ClientFailed(
+            f"{client_name(context)} failed in round {announced['round']}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def client_name(context: Context) -> str:
+    """Return what a client is called in messages: its partition, if it has one, and its node."""
+    partition = context.node_config.get("partition-id")
+    node = f"node {context.node_id}"
+    return node if partition is None else f"client {partition} ({node})"
+
+
+def _answer(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    ours, announced = message.content.config_records[ROUND], message.content.array_records.get(CODEBOOK)
+    # the training sees the message as it would be without us
+    message.content = RecordDict({k: v for k, v in message.content.items() if k not in (ROUND, CODEBOOK)})
+    given = _only_arrays(message.content, "message")
+    reply = call_next(message, context)
+    if reply.has_error():
+        return reply
+    trained = _only_arrays(reply.content, "reply")
+    check_same_arrays(given, trained)
+
+    names: list[str] = list(ours["parameters"])  # pyright: ignore[reportArgumentType, reportAssignmentType]
+    update = flatten(trained, names) - flatten(given, names)
+    codebook = None if announced is None else torch.from_numpy(announced["codebook"].numpy())
+    sent, ratio = _send(update, codebook, context, FeedbackSettings.parse(json.loads(str(ours["feedback"]))))
+    beside = {name: array for name, array in trained.items() if name not in names}
+    key = next(iter(reply.content.array_records))
+    reply.content[key] = ArrayRecord({SENT: sent} | beside)
+    device = context.node_config.get("partition-id", context.node_id)
+    reply.content[ROUND] = ConfigRecord({"device": int(device), "name": client_name(context), "feedback-ratio": ratio})
+    return reply
+
+
+def _send(
+    update: Float[Tensor, " params"],
+    codebook: Float[Tensor, "codewords fragment"] | None,
+    context: Context,
+    feedback: FeedbackSettings,
+) -> tuple[Array, float]:
+    """Return what the device sends and its feedback ratio, and keep its memory in the context."""
+    kept = context.state.array_records.get(MEMORY)
+    memory = None if kept is None else torch.from_numpy(kept["memory"].numpy())
+    if memory is not None and memory.shape != update.shape:
+        raise ShapeError(
+            f"the error memory has {memory.numel()} entries, the update {update.numel()}; the model changed within "
+            "the run, so start a new one"
+        )
+    text = add_memory(update, memory, feedback)
+    if codebook is None:
+        sent, reconstruction = text.numpy(), text
+    else:
+        indices = nearest(split(text, codebook.shape[1]), codebook)
+        reconstruction = join(lookup(indices, codebook), text.numel())
+        sent = indices.numpy().astype(index_dtype(len(codebook)))
+    memory = remember(text, reconstruction, True, feedback, update_norm=float(update.norm()))
+    if memory is not None:
+        context.state[MEMORY] = ArrayRecord({"memory": Array(memory.numpy())})
+    return Array(sent), feedback_ratio(memory, update)
+
+
+def _only_arrays(content: RecordDict, what: str) -> ArrayRecord:
+    records = list(content.array_records.values())
+    if len(records) != 1:
+        raise ShapeError(f"the {what} has {len(records)} ArrayRecords; expected one, the model's arrays")
+    return records[0]
