@@ -514,7 +514,7 @@ def main(grid, context):
     initial = ArrayRecord(example.trainer().model.module.state_dict())
     example.make_strategy().start(grid, initial, num_rounds=3, evaluate_fn=look)
 
-backend = {"init_args": {"num_cpus": 2}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+backend = {"init_args": {"address": "local", "num_cpus": 2}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
 flwr.simulation.run_simulation(server, example.client, example.DEVICES, backend_config=backend)
 json.dump(rounds, open(f"{sys.argv[1]}/rounds.json", "w"))
 """

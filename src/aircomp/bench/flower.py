@@ -84,8 +84,11 @@ def time_flower(experiment: Experiment) -> dict[str, float]:
         for strategy, times in zip(strategies, ends.values(), strict=True):
             _start(strategy, grid, experiment, times)
 
-    workers = experiment.workers
-    backend = {"init_args": {"num_cpus": workers}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    # a Ray of its own: without the address it would join any cluster that runs on this machine
+    backend = {
+        "init_args": {"address": "local", "num_cpus": experiment.workers},
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+    }
     run_simulation(server, client, experiment.devices.total, backend_config=backend)  # pyright: ignore[reportArgumentType]
     return {name: _median_gap(times) for name, times in ends.items()}
 
