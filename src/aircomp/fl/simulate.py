@@ -213,7 +213,7 @@ class _Run:
             device=experiment.device,
         )
         state, metrics = self._start(out if resume else None)
-        executor = make_executor(trainer, experiment.engine, experiment.workers)
+        executor = make_executor(trainer, experiment.engine, experiment.workers, experiment.ray_address)
         rule = self.own_rule or experiment.aggregate.rule
         federation = Federation(experiment, self.uplink, rule, executor, self.before, self.after)
         begun = time.perf_counter()
