@@ -459,8 +459,8 @@ def example():
     sys.path.remove(str(EXAMPLE))
 
 
-def by_simulate(uplink="gamp"):
-    """Return the aggregated update and the test accuracy of three rounds of the example's experiment."""
+def by_simulate(uplink="gamp", rounds=3):
+    """Return the aggregated update and the test accuracy of each round of the example's experiment."""
     updates, accuracies = [], []
 
     def look(record, exchange):
@@ -468,7 +468,7 @@ def by_simulate(uplink="gamp"):
         accuracies.append(record["test_accuracy"])
 
     settings = {"devices.total": 2, "participation.kind": "fixed", "participation.number": 2, "engine": "serial"}
-    simulate("digits", uplink=uplink, rounds=3, on_round=look, **settings)
+    simulate("digits", uplink=uplink, rounds=rounds, on_round=look, **settings)
     return updates, accuracies
 
 
@@ -479,15 +479,15 @@ def assert_same_updates(models, updates):
         torch.testing.assert_close(after - before, update, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("uplink", ["ideal", "perfect", "amp-da"])
+@pytest.mark.parametrize("uplink", ["ideal", "perfect"])  # gamp below, by the real engine
 def test_the_adapter_and_simulate_aggregate_the_same_updates(example, uplink):
     models = []
     example.trainer.cache_clear()  # its model is as the last test left it
     initial = ArrayRecord(example.trainer().model.module.state_dict())
     strategy = example.make_strategy(uplink)
     look = lambda server_round, arrays: models.append(flat(arrays))  # noqa: E731
-    strategy.start(LoopGrid(example.client, 2), initial, num_rounds=3, evaluate_fn=look)
-    updates, _ = by_simulate(uplink)
+    strategy.start(LoopGrid(example.client, 2), initial, num_rounds=2, evaluate_fn=look)
+    updates, _ = by_simulate(uplink, rounds=2)
     assert_same_updates(models, updates)
 
 
@@ -565,7 +565,8 @@ def tool(name):
 @pytest.fixture
 def superlink(tmp_path):
     """Start a SuperLink and two SuperNodes on loopback; yield the environment of `flwr`, and end them all."""
-    env, port = environment(FLWR_HOME=tmp_path / "home"), free_port()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # where Flower looks for its own tools
+    env, port = environment(FLWR_HOME=tmp_path / "home", PATH=path), free_port()
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "config.toml").write_text(
         f'[superlink]\ndefault = "loop"\n\n[superlink.loop]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'

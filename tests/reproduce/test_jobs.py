@@ -5,7 +5,7 @@ import pytest
 
 from aircomp.artefact import write_text
 from aircomp.errors import AirCompError, ArtefactError
-from aircomp.reproduce.jobs import Job, in_order, run_jobs
+from aircomp.reproduce.jobs import Crew, Job, in_order, run_jobs
 
 
 def add(job: Job, work: Path, trace: Path) -> dict:
@@ -34,7 +34,7 @@ def test_jobs_run_once_after_what_they_need(tmp_path, trace, workers):
     first, second = Job("add", {"value": 10}, (shared,)), Job("add", {"value": 20}, (shared, leaf(2)))
     run = functools.partial(add, trace=trace)
     steps = []
-    run_jobs([first, second, first], tmp_path / "work", run, workers=workers, on_job=lambda *a: steps.append(a[1:]))
+    run_jobs([first, second, first], tmp_path / "work", run, Crew(workers), on_job=lambda *a: steps.append(a[1:]))
     assert first.payload(tmp_path / "work")["rows"] == [{"sum": 11}]
     assert second.payload(tmp_path / "work")["rows"] == [{"sum": 23}]
     assert len(trace.read_text().split()) == 4

@@ -164,6 +164,18 @@ def test_the_learning_rate_is_halved_and_training_ends_as_in_the_paper():
     assert progress.ended(settings) == "no improvement for 5 epochs"
 
 
+def test_the_learning_rate_falls_along_a_cosine_over_all_epochs():
+    settings = PretrainSettings(learning_rate=1.0, schedule="cosine", epochs=4, patience=1, halve_after=1)
+    progress, rates = Progress(settings.rate(1)), []
+    while progress.ended(settings) is None:
+        rates.append(progress.learning_rate)
+        progress = progress.advance(1.0, 1.0, settings)  # never improves, and yet is neither halved nor ended
+    assert rates == pytest.approx([0.9619, 0.6913, 0.3087, 0.0381], abs=1e-4)  # (1 + cos(π/8)) / 2 and so on
+    assert settings.identity != settings.changed(epochs=5).identity, "other epochs are another training"
+    halving = settings.changed(schedule="halving")
+    assert halving.identity == halving.changed(epochs=5).identity
+
+
 def test_time_and_epochs_are_limited():
     settings = PretrainSettings(epochs=10, seconds=35.0)
     progress = Progress(1.0).advance(1.0, 10.0, settings)

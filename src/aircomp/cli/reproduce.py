@@ -12,6 +12,7 @@ from aircomp.artefact import lock, read_json, write_json
 from aircomp.cli.common import parse, print_table, progress_bar
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.reproduce.catalogue import RESULTS, result_of
+from aircomp.reproduce.jobs import Crew
 from aircomp.reproduce.run import reproduce
 from aircomp.reproduce.scales import scale_of
 
@@ -25,6 +26,7 @@ class Options:
       aircomp reproduce fed_accuracy
       aircomp reproduce codebook_ablation --scale laptop --seeds 3 --workers 2
       aircomp reproduce all --workers 2
+      aircomp reproduce all --engine ray --ray-address HOST:6379 --workers 0 --out SHARED/DIRECTORY
     """
 
     name: Annotated[str, tyro.conf.Positional] = ""
@@ -34,7 +36,11 @@ class Options:
     seeds: int = 3
     """How many seeds, 0 and up."""
     workers: int = 2
-    """Jobs at a time, one thread each."""
+    """Jobs at a time, one thread each; with --engine ray 0 means one for each core of the cluster."""
+    engine: Literal["processes", "ray"] = "processes"
+    """Where jobs run; on a cluster, every node must see --out under the same path."""
+    ray_address: str = ""
+    """HOST:PORT of a Ray cluster; by default Ray is started on this machine."""
     list: tyro.conf.FlagCreatePairsOff[bool] = False
     """Name the results and stop."""
     out: Path | None = None
@@ -51,7 +57,7 @@ def run(args: Sequence[str]) -> None:
             "results", [{"name": r.name, "title": r.title} for r in RESULTS.values()], {"name": "name", "title": "what"}
         )
         return
-    if options.seeds < 1 or options.workers < 1:
+    if options.seeds < 1 or options.workers < (options.engine == "processes"):
         raise ConfigError(f"seeds {options.seeds}, workers {options.workers}: expected at least one of each")
     chosen = list(RESULTS.values()) if options.name == "all" else [result_of(options.name)]
     scale = scale_of(options.scale)
@@ -63,7 +69,7 @@ def run(args: Sequence[str]) -> None:
             scale,
             range(options.seeds),
             out,
-            workers=options.workers,
+            Crew(options.workers, options.engine, options.ray_address),
             on_job=lambda job, done, total: progress.update(task, completed=done, total=total, note=job.kind),
         )
     for name, outcome in outcomes.items():

@@ -112,10 +112,15 @@ class ProcessExecutor:
 _worker: dict[str, Any] = {}  # what this worker process holds; set once when it starts
 
 
+def die_with_parent() -> None:
+    """See to it that this process never outlives a killed parent (on Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def _start_worker(trainer: Trainer, weights: Tensor, buffers: Tensor) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: never outlive a killed parent
+    die_with_parent()
     torch.set_num_threads(1)
     _worker.update(trainer=trainer, weights=weights, buffers=buffers)
 

@@ -27,6 +27,10 @@ class ModelSettings(Settings):
     """digits-cnn, resnet (the paper's) or vgg (the paper's second, never trained on)."""
     width: int | None = Field(default=None, ge=1, le=1024)
     """Channels of the first stage, the others scale with it; by default as published: 16 in resnet, 32 in vgg."""
+    blocks: int = Field(default=3, ge=1, le=64)
+    """Residual blocks of each stage of resnet (paper: 3)."""
+    stem_stride: int = Field(default=1, ge=1, le=4)
+    """Stride of the first convolution of resnet (paper: 1); 2 sees images at half their resolution, four times as fast."""
     norm: Norm = "batch"
     """Normalisation in resnet and vgg: batch (the paper's) or group, which has no buffers outside the radio."""
 
@@ -67,16 +71,24 @@ class ResNet(nn.Module):
     With the defaults it has exactly 269,722 parameters (Sec. III-E, Dataset Collection).
     """
 
-    def __init__(self, num_classes: int = 10, channels_in: int = 3, width: int = 16, norm: Norm = "batch"):
+    def __init__(
+        self,
+        num_classes: int = 10,
+        channels_in: int = 3,
+        width: int = 16,
+        blocks: int = 3,
+        stem_stride: int = 1,
+        norm: Norm = "batch",
+    ):
         super().__init__()
-        self.conv = nn.Conv2d(channels_in, width, 3, 1, 1, bias=False)
+        self.conv = nn.Conv2d(channels_in, width, 3, stem_stride, 1, bias=False)
         self.norm = normalization(norm, width)
         widths = [width, width, 2 * width, 4 * width]
         self.blocks = nn.Sequential(
             *(
                 ResidualBlock(widths[stage] if block == 0 else widths[stage + 1], widths[stage + 1], stride, norm)
                 for stage in range(3)
-                for block in range(3)
+                for block in range(blocks)
                 for stride in [2 if stage > 0 and block == 0 else 1]
             )
         )
@@ -142,7 +154,7 @@ def build(settings: ModelSettings, num_classes: int, channels_in: int, *, rng: t
     shape = {"num_classes": num_classes, "channels_in": channels_in, "width": width}
     builders: dict[str, Callable[[], nn.Module]] = {
         "digits-cnn": lambda: DigitsCnn(**shape),
-        "resnet": lambda: ResNet(**shape, norm=settings.norm),
+        "resnet": lambda: ResNet(**shape, blocks=settings.blocks, stem_stride=settings.stem_stride, norm=settings.norm),
         "vgg": lambda: Vgg(**shape, norm=settings.norm),
     }
     model = builders[settings.name]()

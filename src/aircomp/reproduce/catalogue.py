@@ -247,7 +247,7 @@ def _generalisation_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, 
     for seed in seeds:
         layers = {
             "the other architecture": trained(scale, seed, {}, fragments(scale, seed)),
-            "the same architecture": trained(scale, seed, {}, fragments(scale, seed, scale.other_model)),
+            "the same architecture": trained(scale, seed, {}, fragments(scale, seed, scale.other_collected)),
         }
         settings = scale.other_model | {"channel.snr_db": 10.0, "channel.snr_reference": "slot"}
         for name, layer in layers.items():

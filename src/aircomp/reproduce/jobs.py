@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from aircomp.artefact import read_json, write_json
 from aircomp.errors import ArtefactError
+from aircomp.fl.executors import die_with_parent
 
 Payload = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Job:
     """Something to compute once."""
 
@@ -36,6 +37,9 @@ class Job:
         """Name of the job, the same for the same work."""
         text = json.dumps([self.kind, self.params, [need.key for need in self.needs]], sort_keys=True)
         return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    def __repr__(self) -> str:
+        return self.key
 
     def payload(self, work: Path) -> Payload | None:
         """Return what the job found, or None if it has not been done."""
@@ -69,12 +73,25 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
 Runner = Callable[[Job, Path], Payload]
 
 
+@dataclass(frozen=True)
+class Crew:
+    """Who does the jobs: processes of this machine, or a Ray cluster that sees the same files."""
+
+    workers: int = 1
+    """Jobs at a time; one process does them itself, and on Ray 0 means one for each core of the cluster."""
+    engine: Literal["processes", "ray"] = "processes"
+    ray_address: str = ""
+    """HOST:PORT of the cluster; empty: Ray is started on this machine."""
+
+
+ALONE = Crew()
+
+
 def run_jobs(
     jobs: Sequence[Job],
     work: Path,
     run: Runner,
-    *,
-    workers: int = 1,
+    crew: Crew = ALONE,
     on_job: Callable[[Job, int, int], None] | None = None,
 ) -> None:
     """Do what is missing of some jobs, several at a time.
@@ -83,14 +100,18 @@ def run_jobs(
         jobs: What is wanted; what they need is done first.
         work: Where results are kept.
         run: Does one job.
-        workers: Processes; with one, everything happens in this process.
+        crew: Who does them.
         on_job: Called after each job with the number done and the number of all.
     """
     everything = in_order(jobs)
     missing = [job for job in everything if job.payload(work) is None]
     work.mkdir(parents=True, exist_ok=True)
     done = len(everything) - len(missing)
-    finished = _here(missing, work, run) if workers == 1 else _in_processes(missing, work, run, workers)
+    do = partial(do_job, work=work.resolve(), run=run)
+    if crew.engine == "ray":
+        finished = _on_ray(missing, do, crew)
+    else:
+        finished = _here(missing, do) if crew.workers == 1 else _in_processes(missing, do, crew.workers)
     for job in finished:
         done += 1
         if on_job:
@@ -102,22 +123,25 @@ def do_job(job: Job, work: Path, run: Runner) -> None:
     write_json(work / f"{job.key}.json", {"kind": job.kind, "params": job.params} | run(job, work))
 
 
-def _here(missing: Sequence[Job], work: Path, run: Runner) -> Iterator[Job]:
+Do = Callable[[Job], None]
+
+
+def _here(missing: Sequence[Job], do: Do) -> Iterator[Job]:
     for job in missing:
-        do_job(job, work, run)
+        do(job)
         yield job
 
 
-def _in_processes(missing: Sequence[Job], work: Path, run: Runner, workers: int) -> Iterator[Job]:
+def _in_processes(missing: Sequence[Job], do: Do, workers: int) -> Iterator[Job]:
     """Keep all workers busy with jobs whose needs are done; spawned, so that none inherits threads or locks."""
     waiting, running, unfinished = list(missing), {}, {job.key for job in missing}
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=die_with_parent) as pool:
         try:
             while waiting or running:
                 ready = [job for job in waiting if not any(n.key in unfinished for n in in_order(job.needs))]
                 for job in ready[: workers - len(running)]:
                     waiting.remove(job)
-                    running[pool.submit(partial(do_job, job, work, run))] = job
+                    running[pool.submit(do, job)] = job
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     job = running.pop(future)
@@ -127,3 +151,16 @@ def _in_processes(missing: Sequence[Job], work: Path, run: Runner, workers: int)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _on_ray(missing: Sequence[Job], do: Do, crew: Crew) -> Iterator[Job]:
+    """Spread jobs over a cluster, those that need nothing undone first; a job whose node dies is done again."""
+    from aircomp.fl.ray_executor import map_jobs
+
+    waiting, unfinished = list(missing), {job.key for job in missing}
+    while waiting:
+        ready = [job for job in waiting if not any(n.key in unfinished for n in in_order(job.needs))]
+        for job, _ in map_jobs(do, ready, crew.ray_address, crew.workers):
+            yield job
+        waiting = [job for job in waiting if job not in ready]
+        unfinished -= {job.key for job in ready}

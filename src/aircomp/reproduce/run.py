@@ -5,7 +5,7 @@ from pathlib import Path
 
 from aircomp.report.page import write_page
 from aircomp.reproduce.catalogue import Outcome, Result
-from aircomp.reproduce.jobs import Job, Payload, run_jobs
+from aircomp.reproduce.jobs import ALONE, Crew, Job, Payload, run_jobs
 from aircomp.reproduce.page import section, write_outcome
 from aircomp.reproduce.scales import Scale
 from aircomp.reproduce.work import run_job
@@ -16,8 +16,7 @@ def reproduce(
     scale: Scale,
     seeds: Sequence[int],
     out: Path,
-    *,
-    workers: int = 1,
+    crew: Crew = ALONE,
     on_job: Callable[[Job, int, int], None] | None = None,
 ) -> dict[str, Outcome]:
     """Run some results at a scale; what `out` already holds is not computed again.
@@ -27,13 +26,13 @@ def reproduce(
         scale: How large.
         seeds: Every job is run once for each.
         out: Gets `work/` with the jobs' results; a directory for each result, or with one result its files.
-        workers: Jobs at a time.
+        crew: Who does the jobs.
         on_job: Called after each job.
     """
     work = out / "work"
     wanted = {result.name: result.jobs(scale, seeds) for result in results}
     jobs = [job for pairs in wanted.values() for _, job in pairs]
-    run_jobs(jobs, work, run_job, workers=workers, on_job=on_job)
+    run_jobs(jobs, work, run_job, crew, on_job)
     outcomes, sections = {}, []
     for result in results:
         found = [(fields, _done(job, work)) for fields, job in wanted[result.name]]

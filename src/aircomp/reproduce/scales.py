@@ -25,7 +25,9 @@ class Scale:
     """Of fragments for training and for measuring decoders."""
     collected: Settings
     other_model: Settings
-    """The architecture that a layer meets without having been trained on it."""
+    """The architecture of federated runs that a layer meets without having been trained on it."""
+    other_collected: Settings
+    """The same architecture where fragments are collected."""
     pretrain_preset: str
     pretrained: Settings = field(default_factory=dict)
     decode_snr_db: tuple[float, ...] = (0.0, 3.0, 5.0, 10.0, 15.0, 20.0)
@@ -36,7 +38,6 @@ class Scale:
 # training on the few slots of digits: small batches, as many steps as fit into three quarters of a minute
 _SHORT_DIGITS = {
     "epochs": 16,
-    "seconds": None,
     "samples_per_epoch": 2_048,
     "data.validation_samples": 1_024,
     "data.test_samples": 4_000,
@@ -55,6 +56,7 @@ SCALES = {
             collect_preset="digits",
             collected={"rounds": 60},
             other_model={"model.name": "vgg", "model.width": 4},
+            other_collected={"model.name": "vgg", "model.width": 4},
             pretrain_preset="short",
             pretrained=_SHORT_DIGITS,
         ),
@@ -62,12 +64,14 @@ SCALES = {
             name="laptop",
             what="CIFAR-10, a narrow ResNet for federated runs, fragments of the paper's ResNet for decoders; eight hours",
             preset="cifar10-laptop",
-            federated={"rounds": 40},
+            federated={"rounds": 24},
             snr_db=(0.0, 5.0, 10.0),
             collect_preset="cifar10-collect",
-            collected={"rounds": 40},
-            other_model={"model.name": "vgg"},
+            collected={"rounds": 12},
+            other_model={"model.name": "vgg", "model.width": 8},
+            other_collected={"model.name": "vgg"},
             pretrain_preset="short",
+            pretrained={"epochs": 12, "samples_per_epoch": 8_192, "data.test_samples": 10_000},
             slots=2_000,
         ),
         Scale(
@@ -79,6 +83,7 @@ SCALES = {
             collect_preset="cifar10",
             collected={"rounds": 100},
             other_model={"model.name": "vgg"},
+            other_collected={"model.name": "vgg"},
             pretrain_preset="paper",
         ),
     )

@@ -126,7 +126,7 @@ class _Training:
     def run(self, *, resume: bool) -> CommunicationLayer:
         state = load_checkpoint(self.checkpoint, self.model, self.optimizer, self.identity) if resume else None
         if state is None:
-            state = TrainingState(Progress(self.settings.learning_rate), {}, {})
+            state = TrainingState(Progress(self.settings.rate(1)), {}, {})
         self._check_replicas(state.progress, f"not all processes see {self.out}; put --out where they all can read it")
         journal = self._journal(state.progress)
         try:

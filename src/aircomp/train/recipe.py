@@ -1,9 +1,10 @@
 """How the communication layer is trained: all settings in one tree, and the presets that fill it."""
 
+import math
 import tomllib
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -31,10 +32,13 @@ class PretrainSettings(Settings):
     """Time limit: no epoch is begun that would not end within it."""
     learning_rate: float = Field(default=1e-4, gt=0, le=1)
     """Of Adam (paper: 1e-4)."""
+    schedule: Literal["halving", "cosine"] = "halving"
+    """How the learning rate falls: halved when nothing improves (the paper's), or along half a cosine over all epochs,
+    which then all run."""
     halve_after: int = Field(default=10, ge=1)
     """Epochs without improvement after which the learning rate is halved (paper: 10)."""
     patience: int = Field(default=20, ge=1)
-    """Epochs without improvement after which training ends (paper: 20)."""
+    """Epochs without improvement after which training with halving ends (paper: 20)."""
     tolerance: float = Field(default=1e-6, ge=0)
     """By how much the validation loss must fall to count as an improvement (paper: 1e-6)."""
     clip_norm: float | None = Field(default=None, gt=0)
@@ -49,7 +53,13 @@ class PretrainSettings(Settings):
     @property
     def identity(self) -> dict[str, Any]:
         """What determines the bits of every epoch: all settings but those that only say how long."""
-        return self.model_dump(mode="json", exclude=RUN_ONLY)
+        return self.model_dump(mode="json", exclude=RUN_ONLY - ({"epochs"} if self.schedule == "cosine" else set()))
+
+    def rate(self, epoch: int) -> float:
+        """Return the learning rate of an epoch, counted from 1, before any halving."""
+        if self.schedule == "halving":
+            return self.learning_rate
+        return self.learning_rate * (1 + math.cos(math.pi * (epoch - 0.5) / self.epochs)) / 2
 
 
 def preset_names() -> list[str]:

@@ -37,16 +37,18 @@ class Progress:
     def advance(self, loss: float, seconds: float, settings: PretrainSettings) -> "Progress":
         """Return the progress after an epoch that ended with this validation loss."""
         done = replace(self, epoch=self.epoch + 1, seconds=self.seconds + seconds)
+        if settings.schedule == "cosine":
+            done = replace(done, learning_rate=settings.rate(done.epoch + 1))
         if self.best_loss is None or loss < self.best_loss - settings.tolerance:
             return replace(done, best_loss=loss, best_epoch=done.epoch, since_halving=0)
         waited = self.since_halving + 1
-        if waited < settings.halve_after:
+        if settings.schedule == "cosine" or waited < settings.halve_after:
             return replace(done, since_halving=waited)
         return replace(done, since_halving=0, learning_rate=self.learning_rate / 2)
 
     def ended(self, settings: PretrainSettings) -> str | None:
         """Say why training is over, or None if it goes on."""
-        if self.epoch - self.best_epoch >= settings.patience:
+        if settings.schedule == "halving" and self.epoch - self.best_epoch >= settings.patience:
             return f"no improvement for {settings.patience} epochs"
         if self.epoch >= settings.epochs:
             return f"{settings.epochs} epochs done"
