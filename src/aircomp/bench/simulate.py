@@ -5,7 +5,7 @@ The data is random noise of CIFAR-10's shape: speed does not depend on what the 
 
 import copy
 import resource
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -71,25 +71,23 @@ def resnet_trainer(settings: LocalSettings) -> tuple[torch.nn.Module, ImageData,
     return module, data, Trainer(module, data, partition, settings, seed=0)
 
 
-def bench_engines(repeats: int, workers: int, engines: Sequence[Engine] = (), ray_address: str = "") -> list[Row]:
-    """Compare engines with local processes on the training of a round: ten active devices, ten steps of 20 samples.
+def bench_engines(repeats: int, workers: int, ray_address: str = "") -> list[Row]:
+    """Compare Ray, where it is installed, with local processes on a round's training: ten devices, ten steps of 20.
 
     Only training and its traffic are timed, because the other stages of a round are the same on every engine.
 
     Args:
         repeats: Interleaved repeats; the median counts.
         workers: Of every engine.
-        engines: Beside local processes; Ray by default, where it is installed.
         ray_address: A running cluster; by default Ray is started on this machine.
     """
     settings = LocalSettings(steps=10, batch_size=20)
     _, _, trainer = resnet_trainer(settings)
     tasks = [Task(0, BASE_STATION), *(Task(0, device) for device in range(10))]
     weights, buffers = trainer.model.weights.clone(), trainer.model.read_buffers()
-    default: Sequence[Engine] = ("ray",) if has_ray() else ()
-    others: list[Engine] = [e for e in engines or default if e != "processes"]
     with ExitStack() as stack:
-        names: list[Engine] = ["processes", *others]  # processes first: they are forked, which Ray's threads forbid
+        # processes first: they are forked, which Ray's threads forbid
+        names: list[Engine] = ["processes", "ray"] if has_ray() else ["processes"]
         opened = {n: stack.enter_context(_executor(trainer, n, workers, ray_address)) for n in names}
         seconds = interleaved({n: lambda e=e: e.map(tasks, weights, buffers) for n, e in opened.items()}, repeats)
     samples = len(tasks) * settings.steps * settings.batch_size

@@ -15,10 +15,13 @@ class SimulateOptions:
 
     Example:
       aircomp bench simulate --workers 2
+      aircomp bench simulate --ray-address HOST:6379
     """
 
     workers: int = 2
     """Processes to compare with one."""
+    ray_address: str = ""
+    """HOST:PORT of a Ray cluster to compare with local processes; by default Ray is started on this machine."""
     repeats: int = 7
     """Interleaved repeats; the median counts."""
     out: Path | None = None
@@ -97,7 +100,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def _simulate(options: SimulateOptions) -> None:
-    from aircomp.bench.simulate import bench_round, bench_simulate
+    from aircomp.bench.simulate import bench_engines, bench_round, bench_simulate
 
     speed = bench_simulate(options.repeats, options.workers)
     print_table(
@@ -105,11 +108,17 @@ def _simulate(options: SimulateOptions) -> None:
         speed,
         {"contender": "contender", "samples_per_second": "samples/s", "times_bare_loop": "times the bare loop"},
     )
+    engines = bench_engines(options.repeats, options.workers, options.ray_address)
+    print_table(
+        "training of a round with ten active devices",
+        engines,
+        {"contender": "engine", "samples_per_second": "samples/s", "times_processes": "time beside processes"},
+    )
     stages = bench_round(4, options.workers)
     print_table(
         "a round over the ideal uplink", stages, {"contender": "stage", "share_of_round": "share", "seconds": "s"}
     )
-    _write(options.out, "bench simulate", speed + stages)
+    _write(options.out, "bench simulate", speed + engines + stages)
 
 
 def _decode(options: DecodeOptions) -> None:

@@ -23,7 +23,7 @@ from aircomp.results import Row
 
 NOISELESS = ("ideal", "perfect")
 """Uplinks that the SNR does not touch."""
-BOOKKEEPING = ("workers", "engine", "device", "checkpoint_seconds", "evaluate_every")
+BOOKKEEPING = ("workers", "engine", "ray_address", "device", "checkpoint_seconds", "evaluate_every")
 """Settings that do not tell two runs apart."""
 BENCHES = {
     "slots_per_second": "Kernels",

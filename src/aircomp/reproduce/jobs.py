@@ -6,6 +6,7 @@ that need the same training share it, and a run that was killed goes on with wha
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -120,7 +121,10 @@ def run_jobs(
 
 def do_job(job: Job, work: Path, run: Runner) -> None:
     """Do one job and keep what it found, all of it or nothing."""
-    write_json(work / f"{job.key}.json", {"kind": job.kind, "params": job.params} | run(job, work))
+    begun = time.perf_counter()
+    found = run(job, work)
+    about = {"kind": job.kind, "params": job.params, "seconds": round(time.perf_counter() - begun, 1)}
+    write_json(work / f"{job.key}.json", about | found)
 
 
 Do = Callable[[Job], None]

@@ -1,30 +1,89 @@
 """result.json and report.html of a finished result, and one page for all of them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from aircomp import results
-from aircomp.report.page import Section, write_page
+from aircomp.report.page import Section, Table, write_page
+from aircomp.reproduce import claims
 from aircomp.reproduce.catalogue import Found, Outcome, Result
+from aircomp.reproduce.expected import deviations, expected
+from aircomp.reproduce.jobs import Job, Payload, in_order
 from aircomp.reproduce.scales import Scale
+from aircomp.results import Row
 
 
-def write_outcome(result: Result, scale: Scale, seeds: Sequence[int], found: Found, out: Path) -> Outcome:
-    """Write one result's directory."""
+def write_outcome(
+    result: Result, scale: Scale, seeds: Sequence[int], jobs: Sequence[tuple[Row, Job]], out: Path, work: Path
+) -> tuple[Outcome, Section]:
+    """Write one result's directory; return what it shows and its part of a page."""
+    found: Found = [(fields, _done(job, work)) for fields, job in jobs]
     outcome = result.present(scale, found)
-    config = {"result": result.name, "scale": scale.name, "seeds": list(seeds)}
+    config = {"result": result.name, "scale": scale.name, "seeds": list(seeds)} | _made_of(jobs, work)
     results.write_result(out / "result.json", f"reproduce {result.name}", config, seeds[0], outcome.rows)
-    write_page(out / "report.html", result.title, [section(result, scale, seeds, outcome)])
-    return outcome
+    section = _section(result, scale, seeds, outcome, config)
+    write_page(out / "report.html", result.title, [section])
+    return outcome, section
 
 
-def section(result: Result, scale: Scale, seeds: Sequence[int], outcome: Outcome, folder: str = "") -> Section:
-    """Return the part of a page that shows one result."""
+def write_all(out: Path, scale: Scale, seeds: Sequence[int], shown: dict[str, tuple[Outcome, Section]]) -> None:
+    """Write the page of all results: what became of the paper's claims, then everything."""
+    rows = [
+        {"result": name} | row
+        for name, (outcome, _) in shown.items()
+        for row in claims.judge(claims.CLAIMS[name], outcome.rows)
+    ]
+    headline = shown["fed_accuracy"][0] if "fed_accuracy" in shown else None
+    first = Section(
+        "The paper's claims",
+        f"{len(seeds)} seeds, mean ± standard deviation. Every number has its section below.",
+        headline.figures[:1] if headline else (),
+        (Table("Claims", {"result": "result"} | claims.HEADINGS, rows, claims.NOTE),),
+        (f"aircomp reproduce all --scale {scale.name} --seeds {len(seeds)}",),
+    )
+    lead = f"Every table and figure of the paper at the scale {scale.name}: {scale.what}."
+    sections = [replace(part, links={"result.json": f"{name}/result.json"}) for name, (_, part) in shown.items()]
+    write_page(out / "report.html", "Reproduction", [first, *sections], lead=lead)
+
+
+def _section(result: Result, scale: Scale, seeds: Sequence[int], outcome: Outcome, config: dict[str, Any]) -> Section:
+    judged = claims.judge(claims.CLAIMS[result.name], outcome.rows)
+    text = f"The paper: {result.claim} Here: {scale.what}; {len(seeds)} seeds, mean ± standard deviation; "
+    text += f"{config['core_seconds'] / 60:.0f} minutes on one core."
+    before = expected(result.name, scale.name)
+    if before is not None:
+        out_of_band = deviations(outcome.rows, before)
+        text += f" Beside what was measured for version {before['version']}: "
+        text += "all within the bands." if not out_of_band else f"{len(out_of_band)} numbers out of band: "
+        text += "; ".join(out_of_band)
     return Section(
         result.title,
-        f"The paper: {result.claim} Here: {scale.what}; {len(seeds)} seeds, mean ± standard deviation.",
+        text,
         outcome.figures,
-        outcome.tables,
+        (*outcome.tables, Table("The paper's claims", claims.HEADINGS, judged, claims.NOTE)),
         (f"aircomp reproduce {result.name} --scale {scale.name} --seeds {len(seeds)}",),
-        {"result.json": f"{folder}result.json"},
+        {"result.json": "result.json"},
+        config,
     )
+
+
+def _made_of(jobs: Sequence[tuple[Row, Job]], work: Path) -> dict[str, Any]:
+    """Return the time that all jobs of a result took, shared ones included, and the settings that each kind was given."""
+    everything = in_order(job for _, job in jobs)
+    seconds = sum(_done(job, work)["seconds"] for job in everything)
+    kinds: dict[str, dict[str, list[Any]]] = {}
+    for job in everything:
+        seen = kinds.setdefault(job.kind, {})
+        for name, value in ({"preset": job.params.get("preset")} | job.params.get("settings", {})).items():
+            values = seen.setdefault(name, [])
+            if value is not None and value not in values:
+                values.append(value)
+    return {"core_seconds": round(seconds, 1), "jobs": len(everything), "settings": kinds}
+
+
+def _done(job: Job, work: Path) -> Payload:
+    payload = job.payload(work)
+    assert payload is not None  # run_jobs has returned
+    return payload

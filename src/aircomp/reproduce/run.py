@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from aircomp.report.page import write_page
 from aircomp.reproduce.catalogue import Outcome, Result
-from aircomp.reproduce.jobs import ALONE, Crew, Job, Payload, run_jobs
-from aircomp.reproduce.page import section, write_outcome
+from aircomp.reproduce.jobs import ALONE, Crew, Job, run_jobs
+from aircomp.reproduce.page import write_all, write_outcome
 from aircomp.reproduce.scales import Scale
 from aircomp.reproduce.work import run_job
 
@@ -33,20 +32,10 @@ def reproduce(
     wanted = {result.name: result.jobs(scale, seeds) for result in results}
     jobs = [job for pairs in wanted.values() for _, job in pairs]
     run_jobs(jobs, work, run_job, crew, on_job)
-    outcomes, sections = {}, []
+    shown = {}
     for result in results:
-        found = [(fields, _done(job, work)) for fields, job in wanted[result.name]]
-        folder = "" if len(results) == 1 else f"{result.name}/"
-        outcome = write_outcome(result, scale, seeds, found, out / folder)
-        outcomes[result.name] = outcome
-        sections.append(section(result, scale, seeds, outcome, folder))
+        folder = out if len(results) == 1 else out / result.name
+        shown[result.name] = write_outcome(result, scale, seeds, wanted[result.name], folder, work)
     if len(results) > 1:
-        lead = f"Every table and figure at the scale {scale.name}: {scale.what}."
-        write_page(out / "report.html", "Reproduction", sections, lead=lead)
-    return outcomes
-
-
-def _done(job: Job, work: Path) -> Payload:
-    payload = job.payload(work)
-    assert payload is not None  # run_jobs has returned
-    return payload
+        write_all(out, scale, seeds, shown)
+    return {name: outcome for name, (outcome, _) in shown.items()}

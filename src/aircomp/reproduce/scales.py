@@ -31,6 +31,8 @@ class Scale:
     pretrain_preset: str
     pretrained: Settings = field(default_factory=dict)
     decode_snr_db: tuple[float, ...] = (0.0, 3.0, 5.0, 10.0, 15.0, 20.0)
+    variants_snr_db: tuple[float, ...] = (0.0, 5.0, 10.0)
+    """Of the federated runs that compare variants of training."""
     slots: int | None = None
     """Slots of each round that decoders are measured on; all if None."""
 
@@ -52,7 +54,7 @@ SCALES = {
             what="embedded digits, a CNN of 6,090 parameters, forty rounds; an hour for everything on two cores",
             preset="digits",
             federated={"rounds": 40},
-            snr_db=(0.0, 3.0, 5.0, 10.0, 15.0, 20.0),
+            snr_db=(-10.0, -5.0, 0.0, 3.0, 5.0, 10.0, 15.0, 20.0),
             collect_preset="digits",
             collected={"rounds": 60},
             other_model={"model.name": "vgg", "model.width": 4},
@@ -65,13 +67,14 @@ SCALES = {
             what="CIFAR-10, a narrow ResNet for federated runs, fragments of the paper's ResNet for decoders; eight hours",
             preset="cifar10-laptop",
             federated={"rounds": 24},
-            snr_db=(0.0, 5.0, 10.0),
+            snr_db=(-5.0, 0.0, 5.0, 10.0),
+            variants_snr_db=(5.0,),
             collect_preset="cifar10-collect",
             collected={"rounds": 12},
             other_model={"model.name": "vgg", "model.width": 8},
             other_collected={"model.name": "vgg"},
             pretrain_preset="short",
-            pretrained={"epochs": 12, "samples_per_epoch": 8_192, "data.test_samples": 10_000},
+            pretrained={"epochs": 16, "samples_per_epoch": 8_192, "data.test_samples": 10_000},
             slots=2_000,
         ),
         Scale(

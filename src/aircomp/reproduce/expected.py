@@ -1,0 +1,85 @@
+"""What each result gave when it was measured for this version, with bands: a rerun that leaves them has changed.
+
+`python -m aircomp.reproduce.expected DIR` takes a finished reproduction as the new expectation.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from aircomp.artefact import read_json, write_json
+from aircomp.errors import ArtefactError
+from aircomp.reproduce.catalogue import result_names
+from aircomp.results import Row
+
+SPREADS = 3.0
+"""Standard deviations over the seeds that a band is wide, to either side: seeds differ, machines round differently."""
+FLOOR = 0.02
+"""A band is never narrower than two points, or two per cent of a number above one: three seeds may agree by chance."""
+UNCHECKED = ("seconds",)
+"""Measured, but not a property of the software alone."""
+
+
+def folder(scale: str) -> Path:
+    """Return where the expectations of a scale lie."""
+    return Path(str(resources.files("aircomp"))) / "reproduce" / "expected" / scale
+
+
+def expected(name: str, scale: str) -> dict[str, Any] | None:
+    """Return what was measured of a result, or None if it never was."""
+    path = folder(scale) / f"{name}.json"
+    return read_json(path) if path.exists() else None
+
+
+def deviations(rows: Sequence[Row], expectation: dict[str, Any]) -> list[str]:
+    """Say which numbers lie outside their bands; rows that are on one side only are not compared."""
+    known = {_identity(row): row for row in expectation["rows"]}
+    found = []
+    for row in rows:
+        before = known.get(_identity(row))
+        for name in _measured(before or {}):
+            assert before is not None
+            band = before[f"{name}_band"]
+            if row.get(name) is None or abs(row[name] - before[name]) > band:
+                what = ", ".join(f"{k} {v}" for k, v in _identity(row))
+                found.append(f"{name} of {what}: {row.get(name)} instead of {before[name]:.4g} ± {band:.2g}")
+    return found
+
+
+def expectation_of(result: dict[str, Any]) -> dict[str, Any]:
+    """Make an expectation of a `result.json`."""
+    rows = []
+    for row in result["rows"]:
+        kept = dict(_identity(row)) | {"seeds": row.get("seeds")}
+        for name in (key.removesuffix("_std") for key in row if key.endswith("_std")):
+            if row[name] is not None and name not in UNCHECKED:
+                band = max(SPREADS * (row[f"{name}_std"] or 0.0), FLOOR * max(1.0, abs(row[name])))
+                kept |= {name: round(row[name], 4), f"{name}_band": round(band, 4)}
+        rows.append(kept)
+    about = {key: result[key] for key in ("command", "version", "environment")}
+    return about | {"core_seconds": result["config"]["core_seconds"], "rows": [r for r in rows if _measured(r)]}
+
+
+def _identity(row: Row) -> tuple[tuple[str, Any], ...]:
+    """Return what tells a row from the others: its words and its SNR."""
+    return tuple((k, v) for k, v in sorted(row.items()) if isinstance(v, str) or k == "snr_db")
+
+
+def _measured(row: Row) -> list[str]:
+    return [key.removesuffix("_band") for key in row if key.endswith("_band")]
+
+
+def main(directory: Path) -> None:
+    """Take every result below a directory as expected."""
+    for name in result_names():
+        path = directory / name / "result.json"
+        if not path.exists():
+            raise ArtefactError(f"{path} is missing; run aircomp reproduce all --out {directory} to its end")
+        result = read_json(path)
+        write_json(folder(result["config"]["scale"]) / f"{name}.json", expectation_of(result))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,77 @@
+import pytest
+
+from aircomp.artefact import write_json
+from aircomp.errors import ArtefactError
+from aircomp.reproduce import expected as expectations
+from aircomp.reproduce.catalogue import result_of
+from aircomp.reproduce.expected import deviations, expectation_of, expected, folder
+from aircomp.reproduce.jobs import Crew, Job
+from aircomp.reproduce.run import reproduce
+from aircomp.reproduce.scales import SCALES
+from aircomp.reproduce.work import geometry_job
+
+KEPT = [(path.parent.name, path.stem) for path in sorted(folder("digits").parent.glob("*/*.json"))]
+
+
+def measured(accuracy, std):
+    row = {"uplink": "gamp", "snr_db": 0.0, "seeds": 3, "test_accuracy": accuracy, "test_accuracy_std": std}
+    row |= {"seconds": 9.0, "seconds_std": 0.1}
+    about = {"command": "reproduce x", "version": "1", "environment": {}, "config": {"core_seconds": 5.0}}
+    return about | {"rows": [row]}
+
+
+@pytest.mark.parametrize(("accuracy", "std", "band"), [(0.9, 0.01, 0.03), (0.9, 0.001, 0.02), (50.0, 0.1, 1.0)])
+def test_a_band_is_three_spreads_or_two_points_or_two_per_cent(accuracy, std, band):
+    (row,) = expectation_of(measured(accuracy, std))["rows"]
+    assert row["test_accuracy_band"] == pytest.approx(band)
+    assert "seconds" not in row, "time is the machine's"
+
+
+def test_what_leaves_its_band_is_named():
+    expectation = expectation_of(measured(0.9, 0.01))
+    assert deviations(measured(0.92, 0.0)["rows"], expectation) == []
+    (found,) = deviations(measured(0.94, 0.0)["rows"], expectation)
+    assert found == "test_accuracy of snr_db 0.0, uplink gamp: 0.94 instead of 0.9 ± 0.03"
+    other = measured(0.1, 0.0)["rows"]
+    other[0]["uplink"] = "new"
+    assert deviations(other, expectation) == [], "what was never measured has no band"
+
+
+def test_only_a_finished_reproduction_becomes_the_expectation(tmp_path, monkeypatch):
+    monkeypatch.setattr(expectations, "folder", lambda scale: tmp_path / scale)
+    with pytest.raises(ArtefactError, match=r"fed_accuracy.result\.json is missing; run aircomp reproduce all"):
+        expectations.main(tmp_path)
+    write_json(
+        tmp_path / "fed_accuracy" / "result.json", measured(0.9, 0.01) | {"config": {"scale": "x", "core_seconds": 1}}
+    )
+    with pytest.raises(ArtefactError, match="k_error"):
+        expectations.main(tmp_path)
+
+
+def test_the_geometry_of_the_bundled_layer_is_as_expected(tmp_path):
+    before = expected("codebook_geometry", "digits")
+    assert before is not None
+    (row,) = geometry_job(Job("geometry", {}), tmp_path)["rows"]
+    name = {"setup": "the layer of the package"}
+    assert [r for r in before["rows"] if r["setup"] == name["setup"]]
+    assert deviations([row | name], before) == []
+
+
+def test_quantisation_of_one_seed_is_as_expected(tmp_path):
+    before = expected("quantisation", "digits")
+    assert before is not None
+    rows = reproduce([result_of("quantisation")], SCALES["digits"], [0], tmp_path)["quantisation"].rows
+    assert len(rows) == len(before["rows"])
+    assert deviations(rows, before) == []
+    assert deviations([row | {"device_nmse": 0.5} for row in rows], before) != []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scale", "name"), KEPT)
+def test_a_rerun_is_as_expected(scale, name, tmp_path_factory):
+    """Hours at the laptop's scale; results share what they have in common."""
+    out = tmp_path_factory.getbasetemp() / f"reproduce-{scale}"
+    rows = reproduce([result_of(name)], SCALES[scale], range(3), out, Crew(workers=2))[name].rows
+    before = expected(name, scale)
+    assert before is not None
+    assert deviations(rows, before) == []
