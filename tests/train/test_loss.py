@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from aircomp import metrics
 from aircomp.train.loss import (
     LossSettings,
     activity_error,
@@ -8,6 +9,7 @@ from aircomp.train.loss import (
     count_error,
     quantization_error,
     sparsity,
+    update_error,
 )
 
 COUNTS = torch.tensor([[2.0, 0.0, 1.0], [0.0, 3.0, 0.0]])
@@ -47,9 +49,19 @@ def test_quantization_error_vanishes_for_exact_counts_of_exact_codewords():
 
 
 def test_terms_are_weighted_as_in_the_paper():
-    values = {k: torch.tensor(float(v)) for k, v in zip("abcde", (1, 10, 100, 1000, 10000), strict=True)}
+    values = {k: torch.tensor(float(v)) for k, v in zip("abcdef", (1, 10, 100, 1000, 10000, 7), strict=True)}
     terms = combine(LossSettings(), *values.values())
     assert terms.total.item() == pytest.approx(1 + 0.01 * 10 + 0.001 * 100 + 0.01 * 1000)
     with_quantization = combine(LossSettings(quantization=0.1), *values.values())
     assert with_quantization.total.item() == pytest.approx(terms.total.item() + 0.1 * 10000)
-    assert (terms.counts.item(), terms.quantization.item()) == (1, 10000)
+    with_update = combine(LossSettings(update=2.0), *values.values())
+    assert with_update.total.item() == pytest.approx(terms.total.item() + 2 * 7)
+    assert (terms.counts.item(), terms.quantization.item(), terms.update.item()) == (1, 10000, 7)
+
+
+def test_the_error_of_the_update_is_the_metric_of_the_same_name():
+    rng = torch.Generator().manual_seed(0)
+    counts, mean = torch.randint(0, 3, (20, 8), generator=rng).float(), torch.rand(20, 8, generator=rng)
+    quant_codebook = torch.randn(8, 5, generator=rng)
+    found = update_error(mean, counts, quant_codebook).item()
+    assert found == pytest.approx(metrics.update_nmse(counts.long(), mean, quant_codebook), rel=1e-5)

@@ -1,8 +1,10 @@
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
 
+from aircomp.decode.side import STRENGTH
 from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.quantize.nearest import lookup, nearest
@@ -15,6 +17,7 @@ from aircomp.train.rounds import (
     choose_slots,
     draw,
     load_rounds,
+    make_batch,
     requantize,
     split_rounds,
 )
@@ -166,3 +169,30 @@ def test_impossible_settings_are_refused():
         RoundsSettings(snr_db_low=9, snr_db_high=3)
     with pytest.raises(ConfigError, match="nothing to train on"):
         RoundsSettings(validation_fraction=0.5, test_fraction=0.5)
+
+
+def test_side_information_is_judged_by_the_other_slots(tmp_path, synthetic_round):
+    saved = synthetic_round(0, num_slots=40)
+    layers = torch.arange(40) // 20
+    for index in range(3):
+        save_round(tmp_path, index, replace(saved, slot_layers=layers))
+    settings = RoundsSettings(side_information=True)
+    loaded = load_rounds([tmp_path], settings, seed=0).train[0]
+    assert loaded.groups.keys() == {"slot_layers", "bs_indices"}
+    slots = torch.tensor([3, 25])
+    counts = count(loaded.indices.long(), 16).float()
+    ratio = loaded.groups["slot_layers"].log_ratio(slots, counts[slots], torch.full((16,), 1 / 16))
+    for row, slot in enumerate(slots.tolist()):
+        others = [s for s in range(40) if s != slot and layers[s] == layers[slot]]
+        chosen = STRENGTH / 16 + counts[others].sum(0)
+        torch.testing.assert_close(ratio[row], (16 * chosen / chosen.sum()).log(), rtol=1e-5, atol=1e-5)
+    weak, strong = (make_batch(loaded, slots, snr_db, "round").log_ratio for snr_db in (-10.0, 30.0))
+    assert weak.norm() < 0.1 * strong.norm(), "a first decoding at low SNR tells little"
+    assert make_batch(load_rounds([tmp_path], RoundsSettings(), seed=0).train[0], slots, 0.0, "round").log_ratio is None
+
+
+def test_side_information_that_a_round_lacks_is_named(tmp_path, synthetic_round):
+    for index in range(3):
+        save_round(tmp_path, index, replace(synthetic_round(index), bs_indices=None))
+    with pytest.raises(ConfigError, match=r"side_information is on, but .*round_00000.* has neither"):
+        load_rounds([tmp_path], RoundsSettings(side_information=True), seed=0)

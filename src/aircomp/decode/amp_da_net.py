@@ -131,6 +131,7 @@ class AmpDaNet(nn.Module):
         num_active: float | None = None,
         noise_var: Float[Tensor, " slots"] | None = None,
         noise: Literal["round", "slot"] = "round",
+        log_ratio: Float[Tensor, "slots codewords"] | None = None,
     ) -> NetOutput:
         """Decode slots of one round; differentiable in everything but the estimates that start it.
 
@@ -141,15 +142,19 @@ class AmpDaNet(nn.Module):
             num_active: Number of active devices, if known; EM then leaves it.
             noise_var: Noise variance of every slot, if known; EM then leaves it.
             noise: Whether an estimated noise variance is one for the `round` or follows the power of each `slot`.
+            log_ratio: How much likelier than in the round each codeword is in each slot, if that is known.
         """
         popularity = check_received(received, popularity, codebook).to(received)
         given = None if noise_var is None else noise_per_slot(noise_var, received)
         gamp = Gamp(codebook.detach(), noise=noise, **BATCH_ESTIMATE)
         shared, start_noise = gamp.estimate(received.detach(), popularity, num_active, given)
+        rate = shared.rate
+        if log_ratio is not None and rate.any():
+            rate = rate.sum() * torch.softmax(rate.log() + log_ratio, dim=1)
         return self.unroll(
             received,
             codebook,
-            shared.rate,
+            rate,
             start_noise,
             hold_total=num_active is not None or self.settings.total == "estimate",
             hold_noise=given is not None,
@@ -159,7 +164,7 @@ class AmpDaNet(nn.Module):
         self,
         received: Float[Tensor, "slots uses"],
         codebook: Float[Tensor, "codewords uses"],
-        rate: Float[Tensor, " codewords"],
+        rate: Float[Tensor, "*slots codewords"],
         noise_var: Float[Tensor, " slots"],
         *,
         hold_total: bool = False,
@@ -171,20 +176,22 @@ class AmpDaNet(nn.Module):
         Args:
             received: Slots of one round.
             codebook: Unit-norm codewords, one a row.
-            rate: Expected count of every codeword in a slot.
+            rate: Expected count of every codeword, in all slots alike or in each of them; rows of equal sums.
             noise_var: Noise variance of every slot.
             hold_total: Keep the sum of the rates, the number of devices.
             hold_noise: Keep the noise variances.
             chunk: Slots computed at a time; bounds the temporaries, changes nothing else. None: all of them.
         """
+        rate = torch.atleast_2d(rate)
         if len(received) == 0 or not rate.any():  # nobody sends; zero, but still part of autograd's graph
-            return NetOutput(0 * (received @ codebook.mT), rate.sum(), noise_var)
+            return NetOutput(0 * (received @ codebook.mT), rate.sum(1).mean(), noise_var)
         book, scalars = PreparedCodebook.of(codebook), self.scalars(received)
         chunks = [slice(i, i + (chunk or len(received))) for i in range(0, len(received), chunk or len(received))]
-        states = [initial_state(received[rows], rate, self.settings.order) for rows in chunks]
+        own = [rate if len(rate) == 1 else rate[rows] for rows in chunks]
+        states = [initial_state(received[rows], r, self.settings.order) for rows, r in zip(chunks, own, strict=True)]
         belief = initial_belief(rate, noise_var)
-        log_total = rate.sum().log() if hold_total else None
-        tables = _tables(states[0], book, noise_var, rate, scalars)
+        log_total = rate[0].sum().log() if hold_total else None
+        tables = _tables(states, book, noise_var, rate, scalars)
         # several threads may decode with one network, but only one trains it
         workspace = self._workspace if torch.is_grad_enabled() else Workspace()
         for i, (k, table) in enumerate(zip(scalars, tables, strict=True)):
@@ -254,7 +261,7 @@ class AmpDaNetDecoder:
         slot_layers: Int[Tensor, " slots"] | None = None,
         quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
     ) -> Decoded:
-        """Estimate the counts of every slot; side information is not used."""
+        """Estimate the counts of every slot; with side information from the rates of a first pass by message passing."""
         popularity = check_received(received, popularity, self.codebook).to(received)
         codebook = self.codebook.to(received)
         given = None if noise_var is None else noise_per_slot(noise_var, received)
@@ -262,13 +269,14 @@ class AmpDaNetDecoder:
         if exact is not None:
             return conclude(exact, noise_per_slot(0, received) if given is None else given, num_active)
         shared, noise = self._gamp.estimate(received, popularity, num_active, given)
+        rate = self._gamp.slot_rates(received, noise, shared.rate, slot_layers, bs_indices)
         total, by_estimate = num_active, self.net.settings.total == "estimate"
         if total is None and by_estimate and shared.num_active:
-            total = self._settle(received, codebook, shared, noise, hold_noise=given is not None)
+            total = self._settle(received, codebook, shared, rate, noise, hold_noise=given is not None)
         out = self.net.unroll(
             received,
             codebook,
-            shared.rate if total is None else shared.rate * (total / max(shared.num_active, MIN_TOTAL)),
+            rate if total is None else rate * (total / max(shared.num_active, MIN_TOTAL)),
             noise,
             hold_total=num_active is not None or by_estimate,
             hold_noise=given is not None,
@@ -277,7 +285,14 @@ class AmpDaNetDecoder:
         return conclude(out.mean.clamp_min(0), out.noise_var, float(out.num_active_hat) if total is None else total)
 
     def _settle(
-        self, received: Tensor, codebook: Tensor, shared: RoundEstimate, noise: Tensor, *, hold_noise: bool
+        self,
+        received: Tensor,
+        codebook: Tensor,
+        shared: RoundEstimate,
+        expected: Float[Tensor, "#slots codewords"],
+        noise: Tensor,
+        *,
+        hold_noise: bool,
     ) -> float:
         """Return the number of devices for which the network finds as many as it is told, from some slots.
 
@@ -289,7 +304,7 @@ class AmpDaNetDecoder:
         rows = slice(None, None, pilot_stride(len(received)))
 
         def found(told: float) -> float:
-            rate = shared.rate * (told / shared.num_active)
+            rate = (expected if len(expected) == 1 else expected[rows]) * (told / shared.num_active)
             out = self.net.unroll(
                 received[rows], codebook, rate, noise[rows], hold_total=True, hold_noise=hold_noise, chunk=PILOT_SLOTS
             )
@@ -305,15 +320,18 @@ class AmpDaNetDecoder:
 
 
 def _tables(
-    s: AmpState, book: PreparedCodebook, noise_var: Tensor, rate: Tensor, scalars: Sequence[Scalars]
+    states: Sequence[AmpState], book: PreparedCodebook, noise_var: Tensor, rate: Tensor, scalars: Sequence[Scalars]
 ) -> list[CountTable]:
     """Tabulate the counts that matter in each layer.
 
     The pseudo-channels are widest at the start, where the counts are as unsure as the prior. No count exceeds the number
     of devices; the estimate of that may be too low, though not by half.
     """
-    widest = float(noise_var.max().clamp(min=MIN_NOISE) + (s.nu[0] @ book.rows_squared).detach().max())
-    num_active = math.ceil(float(rate.sum()))
+    unsure = [
+        (s.nu[: len(rate)] @ book.rows_squared).detach().max() for s in (states[:1] if len(rate) == 1 else states)
+    ]
+    widest = float(noise_var.max().clamp(min=MIN_NOISE) + torch.stack(unsure).max())
+    num_active = math.ceil(float(rate[0].sum()))
     stretch = torch.stack([k.temperature / k.precision for k in scalars]).tolist()
     reaches = [reach_for(widest * factor, max_count=max(4, num_active)) for factor in stretch]
     tables = {reach: CountTable.of(reach, 2 * num_active + 8, rate) for reach in set(reaches)}

@@ -23,6 +23,7 @@ from aircomp.decode.base import Decoded, check_codebook, check_received
 from aircomp.decode.estimate import MAX_STEPS, RoundEstimate, estimate_round, reestimate_round
 from aircomp.decode.prior import poisson_posterior, reach_for
 from aircomp.decode.rounding import conclude
+from aircomp.decode.side import slot_rates
 from aircomp.errors import ConfigError
 
 # Message passing is told at least this noise variance. Told of none at all it can lock into a wrong corner; with this
@@ -174,7 +175,7 @@ class Gamp:
         slot_layers: Int[Tensor, " slots"] | None = None,
         quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
     ) -> Decoded:
-        """Estimate the counts of every slot; side information is not used."""
+        """Estimate the counts of every slot; with side information in two passes (`aircomp.decode.side`)."""
         popularity = check_received(received, popularity, self.codebook).to(received)
         codebook = self.codebook.to(received)
         given = None if noise_var is None else noise_per_slot(noise_var, received)
@@ -182,10 +183,27 @@ class Gamp:
         if exact is not None:
             return conclude(exact, noise_per_slot(0, received) if given is None else given, num_active)
         shared, noise = self.estimate(received, popularity, num_active, given)
-        mean = received.new_zeros(len(received), len(codebook))
-        for rows, s in self._run(received, noise, shared.rate, self.chunk):
+        rate = self.slot_rates(received, noise, shared.rate, slot_layers, bs_indices)
+        return conclude(self._means(received, noise, rate), noise, shared.num_active)
+
+    @torch.no_grad()
+    def slot_rates(
+        self,
+        received: Float[Tensor, "slots uses"],
+        noise_var: Float[Tensor, " slots"],
+        rate: Float[Tensor, " codewords"],
+        *groupings: Int[Tensor, " slots"] | None,
+    ) -> Float[Tensor, "#slots codewords"]:
+        """Return what to expect of every slot: the round's rates, or with side information those of a first decoding."""
+        if all(groups is None for groups in groupings) or not rate.any() or len(received) == 0:
+            return rate[None]
+        return slot_rates(self._means(received, noise_var, rate[None]), rate, *groupings)
+
+    def _means(self, received: Tensor, noise_var: Tensor, rate: Float[Tensor, "#slots codewords"]) -> Tensor:
+        mean = received.new_zeros(len(received), rate.shape[1])
+        for rows, s in self._run(received, noise_var, rate, self.chunk):
             mean[rows] = s.x_hat
-        return conclude(mean, noise, shared.num_active)
+        return mean
 
     @torch.no_grad()
     def estimate(
@@ -211,7 +229,7 @@ class Gamp:
         return shared, self._spread(received, shared.noise_var) if noise_var is None else noise_var
 
     def _run(
-        self, received: Tensor, noise_var: Float[Tensor, " slots"], rate: Float[Tensor, " codewords"], chunk: int
+        self, received: Tensor, noise_var: Float[Tensor, " slots"], rate: Float[Tensor, "#slots codewords"], chunk: int
     ) -> Iterator[tuple[slice, AmpState]]:
         """Decode a chunk at a time for known noise and rates; nothing to do when nobody is active."""
         if len(received) == 0 or not rate.any():
@@ -220,16 +238,16 @@ class Gamp:
         noise_var = noise_var.clamp(min=MIN_NOISE)
         # the variance of the pseudo-channels is largest at the start, where the counts are as unsure as the prior
         widest = float(noise_var.max() + (rate @ book.rows_squared).max())
-        reach = reach_for(widest, max_count=max(4, math.ceil(float(rate.sum()))))
+        reach = reach_for(widest, max_count=max(4, math.ceil(float(rate[0].sum()))))
         for first in range(0, len(received), chunk):
             rows = slice(first, first + chunk)
-            noise = noise_var[rows, None]
-            yield rows, iterate(received[rows], book, noise, rate[None], iterations=self.iterations, reach=reach)
+            noise, expected = noise_var[rows, None], rate if len(rate) == 1 else rate[rows]
+            yield rows, iterate(received[rows], book, noise, expected, iterations=self.iterations, reach=reach)
 
     def _pilot(self, received: Tensor, noise_var: Tensor, rate: Tensor, power: float) -> "_Pilot":
         book = PreparedCodebook.of(self.codebook.to(received))
         # a chunk of its own: what is estimated does not depend, even in the last bit, on the chunk of decoding
-        runs = self._run(received, noise_var, rate, PILOT_SLOTS)
+        runs = self._run(received, noise_var, rate[None], PILOT_SLOTS)
         sums = [_pilot_sums(received[rows], s, book) for rows, s in runs]
         noise, unsure, *counts = torch.cat(sums).double().mean(0).split([1, 1, len(rate)])
         return _Pilot(counts[0], float(unsure), min(float(noise), power))

@@ -81,15 +81,15 @@ class Evidence:
     """Slots behind each row."""
 
 
-def initial_belief(rate: Float[Tensor, " codewords"], noise_var: Float[Tensor, " slots"]) -> Belief:
+def initial_belief(rate: Float[Tensor, "*slots codewords"], noise_var: Float[Tensor, " slots"]) -> Belief:
     """Return what EM starts from: the round's estimates, the activity tied to the rates."""
-    log_rate = rate.clamp(min=MIN_RATE).log()[None]
+    log_rate = torch.atleast_2d(rate).clamp(min=MIN_RATE).log()
     return Belief(log_rate, tied_activity(log_rate), noise_var[:, None])
 
 
-def initial_state(y: Float[Tensor, "slots uses"], rate: Float[Tensor, " codewords"], order: Order) -> AmpState:
+def initial_state(y: Float[Tensor, "slots uses"], rate: Float[Tensor, "#slots codewords"], order: Order) -> AmpState:
     """Return the state before the first layer (Sec. III-E, initialisation): GAMP's, or the paper's zeros and ones."""
-    s = start(y, rate[None])
+    s = start(y, rate)
     if order == "paper":
         return replace(s, x_hat=torch.zeros_like(s.x_hat), nu=torch.ones_like(s.nu))
     return s
@@ -203,10 +203,13 @@ def expectation_maximisation(
         hold_noise: Whether the noise is known.
     """
     mean, var, active, noise = (getattr(evidence, f).to(belief.log_rate) for f in ("mean", "var", "activity", "noise"))
-    proposal = (evidence.num_slots * mean + belief.log_rate.exp()) / (evidence.num_slots + 1)
+    expected = belief.log_rate
+    if len(expected) > len(mean):  # slots with rates of their own: all move alike, as the round's mean does
+        expected = expected.exp().mean(0, keepdim=True, dtype=torch.float64).log().to(expected)
+    proposal = (evidence.num_slots * mean + expected.exp()) / (evidence.num_slots + 1)
     confidence = (mean.square() / var.clamp(min=MIN_VARIANCE)).mean(1, keepdim=True)
     step = k.rate_gate * confidence / (1 + confidence)
-    log_rate = belief.log_rate + step * (proposal.log() - belief.log_rate)
+    log_rate = belief.log_rate + step * (proposal.log() - expected)
     if log_total is not None:
         log_rate = log_rate - log_rate.logsumexp(1, keepdim=True) + log_total
     activity = torch.lerp(tied_activity(log_rate), active, k.activity_gate)

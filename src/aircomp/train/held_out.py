@@ -2,6 +2,9 @@
 
 import statistics
 from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
 
 from aircomp import rng as rngs
 from aircomp.channel.awgn import transmit
@@ -33,8 +36,13 @@ def measure_layer(
             counts = count(saved.indices[:, slots], len(saved.popularity)).to(device)
             rng = rngs.generator(seed, "test noise", number)
             received = transmit(counts, layer.codebook, snr_db=snr_db, reference=reference, rng=rng)
-            decoded = decoder.decode(received, saved.popularity.to(device))
+            decoded = decoder.decode(received, saved.popularity.to(device), **_side(saved, slots))
             found.append(measure(counts, decoded, saved.quant_codebook, len(saved.indices)))
         row: Row = {"snr_db": snr_db, "snr_reference": reference, "rounds": len(rounds)}
         rows.append(row | {name: statistics.fmean(each[name] for each in found) for name in found[0]})
     return rows
+
+
+def _side(saved: TrainingRound, slots: Tensor) -> dict[str, Any]:
+    """Return the side information of some slots, where the layer was trained with it."""
+    return {name: group.of[slots] for name, group in saved.groups.items()}

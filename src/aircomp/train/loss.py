@@ -21,6 +21,8 @@ class LossSettings(Settings):
     """Of the squared error of the number of active devices (paper: λ_K = 0.01)."""
     quantization: float = Field(default=0.0, ge=0)
     """Of the aggregate's error against the unquantised one; needs raw fragments (paper: 0, and 0.1 as a variant)."""
+    update: float = Field(default=0.0, ge=0)
+    """Of the aggregate's error against that of the true counts: what an error costs, not only that there is one."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Terms:
     orthogonality: Float[Tensor, ""]
     activity: Float[Tensor, ""]
     quantization: Float[Tensor, ""]
+    update: Float[Tensor, ""]
 
 
 def count_error(mean: Float[Tensor, "slots codewords"], counts: Float[Tensor, "slots codewords"]) -> Float[Tensor, ""]:
@@ -67,6 +70,16 @@ def quantization_error(
     return error.square().sum() / energy
 
 
+def update_error(
+    mean: Float[Tensor, "slots codewords"],
+    counts: Float[Tensor, "slots codewords"],
+    quant_codebook: Float[Tensor, "codewords fragment"],
+) -> Float[Tensor, ""]:
+    r"""Return $\lVert(\hat x - x)Q\rVert^2 / \lVert xQ\rVert^2$ over the batch."""
+    energy = (counts @ quant_codebook).square().sum().clamp(min=torch.finfo(mean.dtype).tiny)
+    return ((mean - counts) @ quant_codebook).square().sum() / energy
+
+
 def combine(
     weights: LossSettings,
     counts: Float[Tensor, ""],
@@ -74,8 +87,9 @@ def combine(
     orthogonality: Float[Tensor, ""],
     activity: Float[Tensor, ""],
     quantization: Float[Tensor, ""],
+    update: Float[Tensor, ""],
 ) -> Terms:
     """Weigh the terms and add them up."""
     total = counts + weights.sparsity * sparsity + weights.orthogonality * orthogonality
-    total = total + weights.activity * activity + weights.quantization * quantization
-    return Terms(total, counts, sparsity, orthogonality, activity, quantization)
+    total = total + weights.activity * activity + weights.quantization * quantization + weights.update * update
+    return Terms(total, counts, sparsity, orthogonality, activity, quantization, update)

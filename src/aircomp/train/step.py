@@ -53,7 +53,14 @@ class LayerModel(nn.Module):
         if self.net.settings.total == "estimate":
             wrong = torch.randn((), generator=rng, device=rng.device).item()
             num_active = batch.num_active * math.exp(TOLD_ERROR * wrong)
-        return self.net(received, codebook, batch.popularity, num_active=num_active, noise=batch.snr_reference)
+        return self.net(
+            received,
+            codebook,
+            batch.popularity,
+            num_active=num_active,
+            noise=batch.snr_reference,
+            log_ratio=batch.log_ratio,
+        )
 
 
 def batch_loss(model: LayerModel, batch: Batch, weights: losses.LossSettings, *, rng: torch.Generator) -> losses.Terms:
@@ -74,6 +81,7 @@ def batch_loss(model: LayerModel, batch: Batch, weights: losses.LossSettings, *,
         orthogonality=model.codebook.orthogonality(),
         activity=losses.activity_error(output.num_active_hat, batch.num_active),
         quantization=quantization,
+        update=losses.update_error(output.mean, batch.counts, batch.quant_codebook) if weights.update else none,
     )
 
 
