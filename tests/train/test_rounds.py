@@ -196,3 +196,14 @@ def test_side_information_that_a_round_lacks_is_named(tmp_path, synthetic_round)
         save_round(tmp_path, index, replace(synthetic_round(index), bs_indices=None))
     with pytest.raises(ConfigError, match=r"side_information is on, but .*round_00000.* has neither"):
         load_rounds([tmp_path], RoundsSettings(side_information=True), seed=0)
+
+
+def test_rounds_take_turns():
+    slots = [torch.arange(40), torch.arange(8), torch.arange(24)]
+    plan = blocks(slots, 8, rng=torch.Generator().manual_seed(0))
+    numbers = [number for number, _ in plan]
+    assert sorted(numbers[:3]) == [0, 1, 2]
+    assert sorted(numbers[3:5]) == sorted(numbers[5:7]) == [0, 2]
+    assert numbers[7:] == [0, 0]
+    orders = {tuple(n for n, _ in blocks(slots, 8, rng=torch.Generator().manual_seed(s))[:3]) for s in range(20)}
+    assert len(orders) > 3, "in random order"

@@ -30,8 +30,8 @@ from aircomp.train.fragments import FragmentRound, load_round, round_files
 log = logging.getLogger(__name__)
 
 UNTOLD = 1.2
-"""A first decoding tells 1/(1 + UNTOLD/SNR) of the logarithms: .21, .45, .73 and .89 at -5, 0, 5 and 10 dB, where .24, .45, .72
-and .96 were measured on rounds of the paper's ResNet."""
+"""A first decoding tells 1/(1 + UNTOLD/SNR) of the logarithms: .21, .45, .73 and .89 at -5, 0, 5 and 10 dB. Measured on
+rounds of the paper's ResNet: .24, .45, .72 and .96."""
 
 Order = Literal["popularity", "none", "cosine"]
 
@@ -297,16 +297,19 @@ def choose_slots(
 def blocks(
     slots: Sequence[Int[Tensor, " _"]], batch_slots: int, *, rng: torch.Generator
 ) -> list[tuple[int, Int[Tensor, " _"]]]:
-    """Cut the slots of every round into shuffled batches: pairs of a round's number and its slots, in random order.
+    """Cut the slots of every round into shuffled batches: pairs of a round's number and its slots.
 
-    What does not fill a batch is left out this time, unless the round has less than one batch.
+    Every round has its first turn, in random order, before any has its second: an epoch that ends early has seen small
+    rounds as often as large ones. What does not fill a batch is left out this time, unless the round has less than one.
     """
     found = []
     for number, chosen in enumerate(slots):
         shuffled = chosen[torch.randperm(len(chosen), generator=rng)]
         full = len(shuffled) // batch_slots * batch_slots
-        found += [(number, block) for block in (shuffled[:full] if full else shuffled).split(batch_slots)]
-    return [found[i] for i in torch.randperm(len(found), generator=rng).tolist()]
+        cut = (shuffled[:full] if full else shuffled).split(batch_slots)
+        found += [(turn, number, block) for turn, block in enumerate(cut)]
+    mixed = [found[i] for i in torch.randperm(len(found), generator=rng).tolist()]
+    return [(number, block) for _, number, block in sorted(mixed, key=lambda entry: entry[0])]
 
 
 def draw(
