@@ -210,3 +210,18 @@ def test_bad_arguments_are_refused_with_one_sentence():
         Posterior(CODEBOOK).sample(received, POPULARITY, -1, noise_var)
     with pytest.raises(ShapeError, match="negative or not finite"):
         Posterior(CODEBOOK).sample(received, POPULARITY, 2, -noise_var)
+
+
+def test_slots_with_rates_of_their_own_are_sampled_as_if_alone():
+    rates = torch.stack([POPULARITY, POPULARITY.flip(0), torch.ones_like(POPULARITY)])
+    received = torch.randn(3, CODEBOOK.shape[1], generator=generator(0, "slots"))
+    noise_var = torch.full((3,), 0.3)
+    # a slot's random numbers depend on its place, so each is sampled in its place, with the same rates for all
+    together = Posterior(CODEBOOK, sweeps=20).sample(received, rates, 4, noise_var)
+    for row in range(3):
+        alone = Posterior(CODEBOOK, sweeps=20).sample(received, rates[row], 4, noise_var)
+        assert torch.equal(together.mean[row], alone.mean[row])
+        assert torch.equal(together.median[row], alone.median[row])
+    assert not torch.equal(
+        together.mean[1], Posterior(CODEBOOK, sweeps=20).sample(received, rates[0], 4, noise_var).mean[1]
+    )

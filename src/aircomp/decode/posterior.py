@@ -42,15 +42,22 @@ LEAST_NOISE = 1e-4
 class Prior:
     """How devices choose their codewords."""
 
-    log_share: Float[Tensor, " codewords"]
+    log_share: Float[Tensor, "#rows codewords"]
+    """Of all slots alike, or of each."""
     concentration: float
     """Of the Dirichlet distribution that the slot's own shares are drawn from; infinite if devices are independent."""
 
     @classmethod
-    def of(cls, rate: Float[Tensor, " codewords"], agreement: float) -> "Prior":
+    def of(cls, rate: Float[Tensor, "*rows codewords"], agreement: float) -> "Prior":
         """Return the prior of rates under which the second device of a slot copies the first with this probability."""
-        log_share = torch.log(rate / rate.sum())
+        log_share = torch.atleast_2d(torch.log(rate / rate.sum(-1, keepdim=True)))
         return cls(log_share, (1 - agreement) / agreement if agreement else math.inf)
+
+    def chains(self, slots: slice, number: int) -> "Prior":
+        """Return the prior of some slots, once for each chain."""
+        if len(self.log_share) == 1:
+            return self
+        return Prior(self.log_share[slots].repeat(number, 1), self.concentration)
 
     def log_weight(self, others: Float[Tensor, "rows codewords"] | None) -> Tensor:
         """Return the log-weight of every codeword for one device, given the counts of the others."""
@@ -63,7 +70,7 @@ class Prior:
 
         Labels have the probability that each device chooses in turn; of every x_j labels alike, x_j! orders are one.
         """
-        weight = self.log_share[labels]
+        weight = self.log_share.expand(len(labels), -1).gather(1, labels)
         if self.concentration < math.inf:
             weight = torch.log(self.concentration * weight.exp() + earlier)
         return (weight - torch.log1p(earlier.to(weight))).sum(1)
@@ -181,21 +188,22 @@ class Posterior:
         slot_layers: Int[Tensor, " slots"] | None = None,
         quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
     ) -> Decoded:
-        """Estimate the counts of every slot; side information is not used."""
+        """Estimate the counts of every slot; with side information from the rates of a first pass by message passing."""
         popularity = check_received(received, popularity, self.codebook).to(received)
         given = None if noise_var is None else noise_per_slot(noise_var, received)
         exact = exact_counts(received, self.codebook.to(received))
         if exact is not None:
             return conclude(exact, noise_per_slot(0, received) if given is None else given, num_active)
         shared, noise = self.gamp.estimate(received, popularity, num_active, given)
-        samples = self.sample(received, shared.rate, round(shared.num_active), noise)
+        rate = self.gamp.slot_rates(received, noise, shared.rate, slot_layers, bs_indices)
+        samples = self.sample(received, rate, round(shared.num_active), noise)
         return Decoded(samples.median, samples.mean, shared.num_active, noise)
 
     @torch.no_grad()
     def sample(
         self,
         received: Float[Tensor, "slots uses"],
-        rate: Float[Tensor, " codewords"],
+        rate: Float[Tensor, "*slots codewords"],
         num_active: int,
         noise_var: Float[Tensor, " slots"],
     ) -> Samples:
@@ -203,7 +211,7 @@ class Posterior:
 
         Args:
             received: What the antenna saw, one slot a row.
-            rate: How often each codeword is expected, up to a factor; not used if nobody is active.
+            rate: How often each codeword is expected, in all slots or in each, up to a factor; not used if nobody is active.
             num_active: Devices in every slot.
             noise_var: Noise variance per channel use of every slot.
         """
@@ -214,7 +222,9 @@ class Posterior:
         if num_active == 0 or len(received) == 0:
             nothing = received.new_zeros(len(received), len(self.codebook))
             return Samples(nothing, nothing.long(), nothing.long(), -energy, torch.zeros_like(energy))
-        rate = num_active * check_received(received, rate, self.codebook).to(received)
+        rate = torch.atleast_2d(rate).to(received)
+        check_received(received, rate.mean(0), self.codebook)
+        rate = num_active * rate / rate.sum(1, keepdim=True)
         codebook = self.codebook.to(received)
         warm = self._decoded(received, rate, noise_var, num_active)
         gram, matched, prior = codebook @ codebook.T, received @ codebook.T, Prior.of(rate, self.agreement)
@@ -228,10 +238,12 @@ class Posterior:
         book, noise_var = PreparedCodebook.of(self.codebook.to(received)), noise_var.clamp(min=MIN_NOISE)[:, None]
         widest = float(noise_var.max() + (rate @ book.rows_squared).max())
         iterations, reach = self.gamp.iterations, reach_for(widest, max_count=max(4, num_active))
-        blocks = zip(received.split(BLOCK), noise_var.split(BLOCK), strict=True)
-        states = [iterate(y, book, noise, rate[None], iterations=iterations, reach=reach) for y, noise in blocks]
+        blocks = zip(
+            received.split(BLOCK), noise_var.split(BLOCK), rate.expand(len(received), -1).split(BLOCK), strict=True
+        )
+        states = [iterate(y, book, noise, own, iterations=iterations, reach=reach) for y, noise, own in blocks]
         counts = round_to_sum(torch.cat([s.x_hat for s in states]), num_active)
-        codewords = torch.arange(len(rate), device=rate.device).expand_as(counts)
+        codewords = torch.arange(counts.shape[1], device=rate.device).expand_as(counts)
         return codewords.flatten().repeat_interleave(counts.flatten()).reshape(len(counts), num_active)
 
     def _chunk(
@@ -240,8 +252,11 @@ class Posterior:
         """Sample the slots of a chunk; its rows are all slots of the first chain, then all of the next."""
         warm, matched = warm[slots], matched[slots].repeat(self.chains, 1)
         cold = noise_var[slots, None].repeat(self.chains, 1)
-        uniforms = self._uniforms(slots.start, warm)
-        labels = torch.searchsorted(prior.log_share.exp().cumsum(0), next(uniforms).T.contiguous(), right=True)
+        uniforms, prior = self._uniforms(slots.start, warm), prior.chains(slots, self.chains)
+        first = next(uniforms).T.contiguous()
+        labels = torch.searchsorted(
+            prior.log_share.exp().cumsum(1).expand(len(first), -1).contiguous(), first, right=True
+        )
         labels.clamp_(max=len(gram) - 1)  # the shares may sum to a little less than one
         labels[: len(warm)] = warm
         state, tally = Chains.start(labels, matched, gram, prior), _Tally.empty(labels, matched)
