@@ -190,6 +190,44 @@ def test_every_kind_of_result_has_its_section(tmp_path):
     assert [table.title for table in sections["Speed: bench decode"].tables] == ["Kernels", "Time against sizes"]
 
 
+def informed(decoder: str, codebook: str, snr_db: float, accuracy: float, bits: float) -> dict[str, Any]:
+    return {
+        "decoder": decoder,
+        "codebook": codebook,
+        "snr_db": snr_db,
+        "snr_reference": "slot",
+        "accuracy": accuracy,
+        "posterior_accuracy": accuracy + 0.01,
+        "below_posterior": 0.01,
+        "entropy_bits": 33.0,
+        "signal_bits": bits,
+        "capacity_bits": 32.0 + 10 * snr_db,
+        "accuracy_limit": min(1.0, bits / 25),
+    }
+
+
+def test_decoders_stand_beside_the_posterior_and_the_information_of_a_slot(tmp_path):
+    at = [(0.0, 0.5, 22.0), (5.0, 0.9, 45.0)]
+    rows = [informed(d, "two-bases", *each) for d in ("gamp", "omp") for each in at]
+    rows += [informed("amp-da-net", "layer", snr_db, accuracy, bits + 3) for snr_db, accuracy, bits in at]
+    (section,) = sections_of([put(tmp_path / "ev", "evaluate", rows)])
+    assert titles(section) == ["Count accuracy against SNR", "Information of a slot"]
+    accuracy, information = section.figures
+    for label in ("gamp", "omp", "posterior, two-bases", "posterior, layer", "limit, two-bases", "limit, layer"):
+        assert f">{label}<" in accuracy.svg
+    assert "limit, two-bases 0.88 at 0 to 1 at 5" in accuracy.alt
+    for label in ("capacity", "signals of two-bases", "signals of layer", "the counts hold"):
+        assert f">{label}<" in information.svg
+    assert "capacity 32 at 0 to 82 at 5" in information.alt
+    assert information.alt.endswith("the counts hold 33.")
+    decoders, bits = section.tables
+    assert "below_posterior" in decoders.columns
+    assert "the true number of devices" in decoders.note
+    assert [(row["codebook"], row["snr_db"]) for row in bits.rows] == [
+        ("two-bases", 0.0), ("two-bases", 5.0), ("layer", 0.0), ("layer", 5.0)
+    ]  # fmt: skip
+
+
 def test_a_table_of_very_many_rows_is_cut_and_says_so():
     table = Table("many", {"n": "n"}, [{"n": n} for n in range(2500)])
     text = render("t", [Section("s", tables=(table,))])

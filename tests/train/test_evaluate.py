@@ -18,6 +18,16 @@ def saved_rounds(tmp_path, rng):
     return tmp_path / "rounds"
 
 
+@pytest.fixture
+def small_rounds(tmp_path, rng):
+    """Two rounds of three devices, quick to sample from."""
+    popularity = 1 / torch.arange(1, 17).float()
+    for index in range(2):
+        indices = torch.multinomial(popularity, 3 * 40, replacement=True, generator=rng).view(3, 40)
+        save_round(tmp_path / "small", index, FragmentRound(indices, popularity, torch.randn(16, 4, generator=rng)))
+    return tmp_path / "small"
+
+
 def test_more_noise_means_more_errors_and_the_genie_makes_none(saved_rounds):
     plan = Plan(["gamp", "amp-da", "genie"], [0.0, 10.0, 25.0], "slot")
     rows = {(r["decoder"], r["snr_db"]): r for r in evaluate(saved_rounds, plan)}
@@ -42,6 +52,47 @@ def test_a_sample_of_slots_is_seeded(saved_rounds):
     )
     assert first == again
     assert first != other
+
+
+def test_the_yardstick_is_the_posterior_of_the_same_slots_noise_and_codebook(small_rounds):
+    steps = []
+    plan = Plan(["gamp", "posterior", "amp-da"], [0.0], "slot", codeword_length=16, num_slots=30, yardstick=True)
+    rows = evaluate(small_rounds, plan, on_step=lambda *step: steps.append(step))
+    gamp, posterior, amp_da = rows
+    assert posterior["posterior_accuracy"] == gamp["posterior_accuracy"]
+    # the decoder of that name estimates the number of devices, the yardstick is told
+    assert posterior["below_posterior"] == posterior["posterior_accuracy"] - posterior["accuracy"] >= 0
+    assert amp_da["posterior_accuracy"] != posterior["accuracy"]  # another codebook, Bernoulli
+    assert amp_da["below_posterior"] == amp_da["posterior_accuracy"] - amp_da["accuracy"] > 0.05
+    assert 0 < posterior["chains_disagree"] < 0.2
+    # two rounds: three decoders, and a posterior for each of two codebooks
+    assert [(done, total) for _, done, total in steps] == [(done, 10) for done in range(1, 11)]
+    assert sum(note.startswith("yardstick") for note, _, _ in steps) == 4
+
+
+@pytest.mark.parametrize("reference", ["round", "slot", "transmit"])
+def test_independent_devices_are_decoded_within_the_limits_of_information(saved_rounds, reference):
+    low, high = evaluate(saved_rounds, Plan(["gamp"], [-5.0, 20.0], reference))
+    assert low["accuracy"] < low["accuracy_limit"] < 0.8
+    assert high["accuracy_limit"] == 1.0
+    # eight and eleven devices of 6 bits each, less the order of the devices: log2 8! = 15 and log2 11! = 25
+    assert 25 < low["entropy_bits"] == high["entropy_bits"] < 45
+    assert low["signal_bits"] < low["capacity_bits"] < low["entropy_bits"] < high["signal_bits"]
+    if reference != "transmit":
+        assert high["capacity_bits"] == pytest.approx(32 * 6.658, abs=0.1)  # log2 of 101
+
+
+def test_the_yardstick_is_printed_only_if_asked_for(small_rounds, tmp_path, capsys):
+    command = ["evaluate", "--fragments", str(small_rounds), "--decoder", "gamp", "--snr-db", "0", "5", "--slots", "10"]
+    main([*command, "--out", str(tmp_path / "without")])
+    assert "posterior" not in capsys.readouterr().out
+    main([*command, "--out", str(tmp_path / "with"), "--yardstick"])
+    printed = capsys.readouterr().out
+    assert all(heading in printed for heading in ("posterior", "chains", "capacity", "limit"))
+    without, with_it = (read_json(tmp_path / name / "result.json")["rows"][0] for name in ("without", "with"))
+    added = {"posterior_accuracy", "below_posterior", "chains_disagree"}
+    assert with_it.keys() - without.keys() == added
+    assert with_it["accuracy"] == without["accuracy"]
 
 
 def test_the_command_writes_a_row_for_each_decoder_and_snr(saved_rounds, tmp_path, capsys):

@@ -10,6 +10,7 @@ import tyro
 from aircomp import results
 from aircomp.channel.snr import SnrReference
 from aircomp.cli.common import default_out, parse, print_table, progress_bar
+from aircomp.decode.side import SideInformation
 from aircomp.decoders import decoder_names
 from aircomp.encode.codebook import CodebookKind
 from aircomp.errors import ArtefactError, unknown_name
@@ -25,6 +26,19 @@ COLUMNS = {
     "num_active_mae": "K MAE",
     "slots_per_second": "slots/s",
 }
+YARDSTICK = {
+    "decoder": "decoder",
+    "codebook": "codebook",
+    "snr_db": "SNR dB",
+    "accuracy": "accuracy",
+    "posterior_accuracy": "posterior",
+    "below_posterior": "below it",
+    "chains_disagree": "chains",
+    "accuracy_limit": "limit",
+    "entropy_bits": "bits: counts",
+    "signal_bits": "signal",
+    "capacity_bits": "capacity",
+}
 
 
 @dataclass(frozen=True)
@@ -34,6 +48,7 @@ class Options:
     Examples:
       aircomp evaluate --fragments runs/fragments-digits --snr-db 0 5 10
       aircomp evaluate --fragments runs/fragments-resnet --decoder gamp amp-da --snr-reference slot --slots 2000
+      aircomp evaluate --fragments runs/fragments-resnet --decoder gamp amp-da-net --slots 256 --yardstick
     """
 
     fragments: Path
@@ -48,8 +63,13 @@ class Options:
     """Directory of a trained layer; by default the one that comes with the package."""
     codebook: Literal["auto", "layer", CodebookKind] = "auto"
     """Random-access codebook; by default the one that each decoder was designed for."""
+    side_information: SideInformation = "both"
+    """What decoders are told of each slot beforehand: its layer, the base station's own codeword, both or none."""
     slots: int | None = None
     """Take a seeded sample of so many slots of each round."""
+    yardstick: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Sample the posterior for every codebook too (milliseconds a slot: take few with --slots), and print how far below
+    it each decoder stays and what the information of a slot allows."""
     seed: int = 0
     """Everything random derives from it."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -75,9 +95,11 @@ def run(args: Sequence[str]) -> None:
         options.snr_reference,
         options.codebook,
         layer=options.layer,
+        side_information=options.side_information,
         num_slots=options.slots,
         seed=options.seed,
         device=options.device,
+        yardstick=options.yardstick,
     )
     with progress_bar("evaluate", 1) as (progress, task):
         rows = evaluate(
@@ -86,6 +108,8 @@ def run(args: Sequence[str]) -> None:
             on_step=lambda note, done, total: progress.update(task, completed=done, total=total, note=note),
         )
     print_table(f"{options.fragments}, {plan.snr_reference} SNR", rows, COLUMNS)
+    if options.yardstick:
+        print_table("beside the posterior and the information of a slot", rows, YARDSTICK)
     config = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(options).items()}
     results.write_result(out / "result.json", "evaluate", config, options.seed, rows)
     print(out / "result.json")

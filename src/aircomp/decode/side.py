@@ -9,15 +9,30 @@ $$\pi_s(j) \propto \frac{\pi(j \mid \text{layer of } s)\;\pi(j \mid \text{own co
 The information is free: nobody sends it.
 """
 
+from typing import Literal
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.errors import ShapeError
 
+SideInformation = Literal["both", "layer", "own", "none"]
+"""What a decoder is told of each slot beforehand: its layer, the base station's own codeword there, both or nothing."""
+
 # Choices that a group is given beforehand, distributed like those of the round: a group of few slots stays near the round.
 # From 30 to 300 the accuracy of CIFAR-10 rounds changes by a thousandth.
 STRENGTH = 100.0
+
+
+def told(
+    kind: SideInformation, slot_layers: Int[Tensor, " slots"] | None, bs_indices: Int[Tensor, " slots"] | None
+) -> dict[str, Int[Tensor, " slots"] | None]:
+    """Return the side information that a decoder is given, by the names of its arguments."""
+    return {
+        "slot_layers": slot_layers if kind in ("both", "layer") else None,
+        "bs_indices": bs_indices if kind in ("both", "own") else None,
+    }
 
 
 def slot_rates(

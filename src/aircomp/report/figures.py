@@ -74,11 +74,11 @@ def lines(
     y: str,
     title: str,
     alt: str,
-    references: Mapping[str, float] | None = None,
+    references: Mapping[str, float | Points] | None = None,
     log: bool = False,
     limits: tuple[float, float] | None = None,
 ) -> Figure:
-    """Draw one line a series, with error bars where points have a spread; `references` are horizontal lines.
+    """Draw one line a series, with error bars where points have a spread; `references` are plain, without markers.
 
     Args:
         series: Points of each line by its label.
@@ -86,7 +86,7 @@ def lines(
         y: Heading of the vertical axis, with its unit.
         title: What stands above the figure.
         alt: What it shows, in words.
-        references: Levels to compare with, by label.
+        references: What to compare with, by label: a level, or the points of a curve.
         log: Whether the vertical axis is logarithmic; what is not positive is left out then.
         limits: Ends of the vertical axis.
     """
@@ -95,10 +95,8 @@ def lines(
         drawable = {label: _drawable(points, log=log) for label, points in series.items()}
         for number, (label, points) in enumerate(drawable.items()):
             _line(axes, number, label, points)
-        for number, (label, level) in enumerate((references or {}).items()):
-            if can_draw(level):
-                style = DASHES[1 + number % 3]
-                axes.axhline(level, color=INK, linewidth=1.2, linestyle=style, label=_label(label))
+        for number, (label, reference) in enumerate((references or {}).items()):
+            _reference(axes, number, label, reference, log=log)
         axes.set(xlabel=_label(x), ylabel=_label(y))
         values = [point[1] for points in drawable.values() for point in points]
         if log and values:
@@ -226,6 +224,16 @@ def _line(axes: "Axes", number: int, label: str, points: list[tuple[float, float
     spreads = [point[2] or 0.0 for point in points]
     if any(spreads):
         axes.errorbar(places, values, yerr=spreads, fmt="none", ecolor=colour, capsize=2.5)
+
+
+def _reference(axes: "Axes", number: int, label: str, reference: float | Points, *, log: bool) -> None:
+    """Draw a level across the axes, or a curve."""
+    style: Any = {"color": INK, "linewidth": 1.2, "linestyle": DASHES[1 + number % 3], "label": _label(label)}
+    if isinstance(reference, Sequence):
+        points = sorted(_drawable(reference, log=log), key=lambda point: point[0])
+        axes.plot([point[0] for point in points], [point[1] for point in points], **style)
+    elif can_draw(reference):
+        axes.axhline(reference, **style)
 
 
 def _logarithmic(axis: "Axis", values: Sequence[float]) -> None:

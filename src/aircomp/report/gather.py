@@ -14,6 +14,7 @@ from aircomp.report.rows import (
     curves_of,
     decoding_by_snr,
     fields_of,
+    information_by_snr,
     present,
     table_of,
     varies,
@@ -115,11 +116,33 @@ def _demo(runs: Sequence[Run]) -> Section:
 def _evaluate(runs: Sequence[Run]) -> Section:
     rows, _ = _rows(runs)
     telling = [name for name in ("run", "codebook", "snr_reference") if varies(rows, name, "decoder")]
-    fields = ("decoder", *telling, "codebook", "snr_db", "accuracy", "update_nmse_hard", "update_nmse_soft")
-    table = table_of("Decoders on saved rounds", rows, (*fields, "num_active_mae", "pupe", "slots_per_second"))
+    fields = ("decoder", *telling, "codebook", "snr_db", "accuracy", *_YARDSTICK)
+    fields += ("update_nmse_hard", "update_nmse_soft", "num_active_mae", "pupe", "slots_per_second")
+    note = YARDSTICK_NOTE if any("posterior_accuracy" in row for row in rows) else ""
+    tables = [table_of("Decoders on saved rounds", rows, fields, note)]
+    labels = ["decoder", *telling]
+    figures = [*decoding_by_snr(rows, labels)]
+    if any(as_number(row.get("entropy_bits")) is not None for row in rows):
+        books = ("codebook", *telling, "snr_db", "entropy_bits", "signal_bits", "capacity_bits", "accuracy_limit")
+        once = {repr([row.get(name) for name in books]): row for row in rows}
+        tables.append(table_of("Information of a slot", list(once.values()), books, INFORMATION_NOTE))
+        figures += present([information_by_snr(rows, labels)])
     references = " or ".join(dict.fromkeys(cell_text(row.get("snr_reference")) for row in rows))
     text = f"Each run gave every decoder the same slots and noise; the SNR refers to the {references}."
-    return Section("Decoders", text, decoding_by_snr(rows, ["decoder", *telling]), (table,))
+    return Section("Decoders", text, tuple(figures), tuple(tables))
+
+
+_YARDSTICK = ("posterior_accuracy", "below_posterior", "chains_disagree")
+YARDSTICK_NOTE = (
+    "The posterior is that of independent devices, with the rates and the noise that gamp estimates for the same slots and "
+    "the true number of devices, which decoders have to estimate. The more its chains "
+    "disagree, the less is it sampled to the end."
+)
+INFORMATION_NOTE = (
+    "For devices that choose independently with the shares of their round, averaged over rounds. Where the signal tells "
+    "less than the counts hold, no decoder is right in all slots; the accuracy is then at most the last column. Devices "
+    "that agree hold less, so a decoder that knows how they agree may pass it."
+)
 
 
 def _pretrain(runs: Sequence[Run]) -> Section:

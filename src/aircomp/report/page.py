@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -25,6 +26,8 @@ MOST_TEXT = 300
 LONG_TEXT = 32
 """Characters of a cell that stay on one line."""
 MOST_CONFIG = 200_000
+STANDALONE = "svg{color:#1b1f24;background:#fff;font-family:system-ui,sans-serif}"
+"""Style of a figure outside the page."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,18 @@ def write_page(path: Path, title: str, sections: Sequence[Section], *, lead: str
     # JSON may hold half a surrogate pair, which no file can
     artefact.write_text(path, text.encode("utf-8", "replace").decode("utf-8"))
     return path
+
+
+def write_figures(directory: Path, figures: Sequence[Figure]) -> dict[str, str]:
+    """Write each figure as a file of its own, named after its title; return labels and paths relative to `directory`."""
+    found = {}
+    for figure in figures:
+        name = re.sub(r"[^a-z0-9]+", "-", figure.title.lower()).strip("-") + ".svg"
+        opening, rest = figure.svg.split(">", 1)
+        text = f"{opening}><title>{escape(figure.alt)}</title><style>{STANDALONE}</style>{rest}\n"
+        artefact.write_text(directory / name, text)
+        found[name] = name
+    return found
 
 
 def render(title: str, sections: Sequence[Section], *, lead: str = "") -> str:

@@ -27,6 +27,13 @@ HEADINGS = {
     "update_nmse": "update NMSE",
     "update_nmse_hard": "update NMSE, integer counts",
     "update_nmse_soft": "update NMSE, soft counts",
+    "posterior_accuracy": "posterior, count accuracy",
+    "below_posterior": "below the posterior",
+    "chains_disagree": "chains disagree (share)",
+    "accuracy_limit": "most accuracy these bits allow",
+    "entropy_bits": "the counts hold (bits)",
+    "signal_bits": "the signal tells at most (bits)",
+    "capacity_bits": "capacity (bits)",
     "num_active_mae": "error of K (devices)",
     "pupe": "missed codewords (share)",
     "num_slots": "slots",
@@ -46,6 +53,8 @@ HEADINGS = {
     "peak_gib": "peak memory (GiB)",
     "seconds": "time (s)",
     "side_information": "side information",
+    "device_nmse": "NMSE, devices' fragments",
+    "base_station_nmse": "NMSE, its own fragments",
 }
 """Heading of each field of a result, in the order of the columns."""
 
@@ -83,18 +92,53 @@ def accuracy_by_snr(rows: Sequence[Row], settings: Sequence[str]) -> Figure | No
 
 def decoding_by_snr(rows: Sequence[Row], labels: Sequence[str]) -> tuple[Figure, ...]:
     """Draw what decoding came to against SNR, where there is more than one SNR."""
-    if len({row["snr_db"] for row in rows if as_number(row.get("snr_db")) is not None}) < 2:
+    if not _several_snrs(rows):
         return ()
     drawn = []
     for name in ("test_accuracy", "accuracy", "update_nmse_hard"):
         share = not name.startswith("update")
-        series = series_of(rows, labels, "snr_db", name)
+        series, limits = series_of(rows, labels, "snr_db", name), {}
+        if name == "accuracy":
+            posterior, limits = beside_decoders(rows, labels)
+            series |= posterior
         heading = HEADINGS[name]
         title = f"{heading[0].upper()}{heading[1:]} against SNR"
-        drawn.append(
-            lines_of(series, HEADINGS["snr_db"], heading, title, log=not share, limits=SHARE if share else None)
-        )
+        axis = {"log": not share, "limits": SHARE if share else None}
+        drawn.append(lines_of(series, HEADINGS["snr_db"], heading, title, references=limits, **axis))
     return present(drawn)
+
+
+Lines = dict[str, list[tuple[Any, ...]]]
+"""Points of each line by its label."""
+
+
+def beside_decoders(rows: Sequence[Row], labels: Sequence[str]) -> tuple[Lines, Lines]:
+    """Return the lines of the posterior and the limits of the accuracy against SNR, for each codebook."""
+    books = [name for name in dict.fromkeys([*labels, "codebook"]) if name != "decoder"]
+    posterior, limits = (series_of(rows, books, "snr_db", name) for name in ("posterior_accuracy", "accuracy_limit"))
+    return (
+        {f"posterior, {label}": points for label, points in posterior.items()},
+        {f"limit, {label}": points for label, points in limits.items()},
+    )
+
+
+def information_by_snr(rows: Sequence[Row], labels: Sequence[str]) -> Figure | None:
+    """Draw what the channel can carry in a slot against SNR, beside what the counts hold."""
+    if not _several_snrs(rows):
+        return None
+    others = [name for name in labels if name not in ("decoder", "codebook")]
+    books = ["codebook", *others]
+    by_book = varies(rows, "capacity_bits", "snr_db", *others)  # where the SNR refers to what was sent
+    capacity = series_of(rows, books if by_book else others, "snr_db", "capacity_bits")
+    series = {f"capacity{', ' if label else ''}{label}": points for label, points in capacity.items()}
+    series |= {f"signals of {k}": points for k, points in series_of(rows, books, "snr_db", "signal_bits").items()}
+    held = series_of(rows, others, "snr_db", "entropy_bits")
+    levels = {f"the counts hold{', ' if label else ''}{label}": points[0][1] for label, points in held.items()}
+    return lines_of(series, HEADINGS["snr_db"], "bits", "Information of a slot", references=levels)
+
+
+def _several_snrs(rows: Sequence[Row]) -> bool:
+    return len({row["snr_db"] for row in rows if as_number(row.get("snr_db")) is not None}) > 1
 
 
 def curves_of(
@@ -141,7 +185,10 @@ def lines_of(series: Mapping[str, figures.Points], x: str, y: str, title: str, *
     }
     if not known:
         return None
-    alt = f"{y} against {x}: {_described(known)}."
+    references: Mapping[str, Any] = axis.get("references") or {}
+    curves = {name: reference for name, reference in references.items() if isinstance(reference, list)}
+    levels = [f"; {name} {cell_text(level)}" for name, level in references.items() if name not in curves]
+    alt = f"{y} against {x}: {_described({**known, **curves})}{''.join(levels)}."
     return figures.lines(known, x=x, y=y, title=title, alt=alt, **axis)
 
 

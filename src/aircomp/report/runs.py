@@ -52,8 +52,18 @@ def command_of(run: Run) -> str:
             words += ["FRAGMENTS", "--preset", str(run.directory / "config.toml")]
         case "evaluate":
             words += _flags(
-                run.config, "fragments", "decoder", "snr_db", "snr_reference", "codebook", "layer", "slots", "seed"
+                run.config,
+                "fragments",
+                "decoder",
+                "snr_db",
+                "snr_reference",
+                "codebook",
+                "layer",
+                "side_information",
+                "slots",
+                "seed",
             )
+            words += ["--yardstick"] if run.config.get("yardstick") is True else []
         case "demo":
             words += _flags(run.config, "rounds", "snr_db")
         case "cost" if "num_parameters" in run.config:

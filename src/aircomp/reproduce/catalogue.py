@@ -1,13 +1,23 @@
 """The results of the paper: which jobs each is made of, and how their rows become tables and figures."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aircomp.errors import unknown_name
 from aircomp.report.figures import heatmap
 from aircomp.report.page import Figure, Table
-from aircomp.report.rows import HEADINGS, SHARE, bars_of, lines_of, present, series_of, table_of
+from aircomp.report.rows import (
+    HEADINGS,
+    SHARE,
+    bars_of,
+    beside_decoders,
+    information_by_snr,
+    lines_of,
+    present,
+    series_of,
+    table_of,
+)
 from aircomp.reproduce import paper
 from aircomp.reproduce.jobs import Job, Payload
 from aircomp.reproduce.scales import Scale
@@ -150,10 +160,13 @@ def _decoding_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
 
 def _decoding(scale: Scale, found: Found, name: str, title: str, **axis: Any) -> Outcome:
     fields = ("accuracy", "update_nmse_hard", "update_nmse_soft", "num_active_mae")
-    rows = over_seeds(found, ("decoder", "codebook", "snr_db"), fields)
+    rows = over_seeds(found, ("decoder", "codebook", "snr_db"), (*fields, *INFORMATION))
     columns = ("decoder", "codebook", "snr_db", name, *(f for f in fields if f != name), "seeds")
     line = lines_of(series_of(rows, ["decoder"], "snr_db", name), HEADINGS["snr_db"], HEADINGS[name], title, **axis)
     return Outcome(rows, (table_of(title, rows, columns, paper.FIGURES_ONLY),), present([line]))
+
+
+INFORMATION = ("entropy_bits", "signal_bits", "capacity_bits", "accuracy_limit")
 
 
 def _k_error(scale: Scale, found: Found) -> Outcome:
@@ -161,7 +174,10 @@ def _k_error(scale: Scale, found: Found) -> Outcome:
 
 
 def _decoding_accuracy(scale: Scale, found: Found) -> Outcome:
-    return _decoding(scale, found, "accuracy", "Count accuracy", limits=SHARE)
+    rows = over_seeds(found, ("decoder", "codebook", "snr_db"), INFORMATION)
+    _, limits = beside_decoders(rows, ["decoder"])
+    outcome = _decoding(scale, found, "accuracy", "Count accuracy", limits=SHARE, references=limits)
+    return replace(outcome, figures=(*outcome.figures, *present([information_by_snr(rows, ["decoder"])])))
 
 
 # ── the codebook (Table II) ──────────────────────────────────────────────────────────────────────────────────────────
@@ -351,7 +367,8 @@ def _quantisation(scale: Scale, found: Found) -> Outcome:
     rows = over_seeds(found, ("way",), ("device_nmse", "base_station_nmse"))
     title = "Quantisation error on the devices' fragments and on the base station's own"
     columns = ("way", "device_nmse", "base_station_nmse", "seeds")
-    return Outcome(rows, (table_of(title, rows, columns, paper.APPENDIX),), ())
+    bars = bars_of(rows, "way", [], "device_nmse", "Quantisation error on the devices' fragments")
+    return Outcome(rows, (table_of(title, rows, columns, paper.APPENDIX),), present([bars]))
 
 
 RESULTS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aircomp import results
-from aircomp.report.page import Section, Table, write_page
+from aircomp.report.page import Section, Table, write_figures, write_page
 from aircomp.reproduce import claims
 from aircomp.reproduce.catalogue import Found, Outcome, Result
 from aircomp.reproduce.expected import deviations, expected
@@ -23,7 +23,8 @@ def write_outcome(
     outcome = result.present(scale, found)
     config = {"result": result.name, "scale": scale.name, "seeds": list(seeds)} | _made_of(jobs, work)
     results.write_result(out / "result.json", f"reproduce {result.name}", config, seeds[0], outcome.rows)
-    section = _section(result, scale, seeds, outcome, config)
+    links = {"result.json": "result.json"} | write_figures(out, outcome.figures)
+    section = _section(result, scale, seeds, outcome, config, links)
     write_page(out / "report.html", result.title, [section])
     return outcome, section
 
@@ -44,11 +45,21 @@ def write_all(out: Path, scale: Scale, seeds: Sequence[int], shown: dict[str, tu
         (f"aircomp reproduce all --scale {scale.name} --seeds {len(seeds)}",),
     )
     lead = f"Every table and figure of the paper at the scale {scale.name}: {scale.what}."
-    sections = [replace(part, links={"result.json": f"{name}/result.json"}) for name, (_, part) in shown.items()]
+    sections = [
+        replace(part, links={label: f"{name}/{path}" for label, path in part.links.items()})
+        for name, (_, part) in shown.items()
+    ]
     write_page(out / "report.html", "Reproduction", [first, *sections], lead=lead)
 
 
-def _section(result: Result, scale: Scale, seeds: Sequence[int], outcome: Outcome, config: dict[str, Any]) -> Section:
+def _section(
+    result: Result,
+    scale: Scale,
+    seeds: Sequence[int],
+    outcome: Outcome,
+    config: dict[str, Any],
+    links: dict[str, str],
+) -> Section:
     judged = claims.judge(claims.CLAIMS[result.name], outcome.rows)
     text = f"The paper: {result.claim} Here: {scale.what}; {len(seeds)} seeds, mean ± standard deviation; "
     text += f"{config['core_seconds'] / 60:.0f} minutes on one core."
@@ -64,7 +75,7 @@ def _section(result: Result, scale: Scale, seeds: Sequence[int], outcome: Outcom
         outcome.figures,
         (*outcome.tables, Table("The paper's claims", claims.HEADINGS, judged, claims.NOTE)),
         (f"aircomp reproduce {result.name} --scale {scale.name} --seeds {len(seeds)}",),
-        {"result.json": "result.json"},
+        links,
         config,
     )
 

@@ -4,23 +4,31 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp import metrics
+from aircomp import information, metrics
 from aircomp import rng as rngs
-from aircomp.channel.awgn import transmit
-from aircomp.channel.snr import SnrReference
-from aircomp.decode.base import Decoded
+from aircomp.channel.awgn import superpose, transmit
+from aircomp.channel.snr import SnrReference, noise_variance
+from aircomp.decode.base import Decoded, Decoder, check_received
+from aircomp.decode.posterior import Posterior
+from aircomp.decode.side import SideInformation, told
 from aircomp.decode.simple import Genie
-from aircomp.decoders import Pairing, pair
+from aircomp.decoders import Pairing, make_decoder, pair
 from aircomp.encode.codebook import count
 from aircomp.errors import ConfigError
+from aircomp.information import AccuracyLimit, capacity_bits, draw_counts, entropy_bits, signal_bits, signal_covariance
 from aircomp.results import Row
 from aircomp.train.fragments import FragmentRound, load_round, round_files
+
+# slots of independent devices that are drawn for their power: 8,192 tell signal_bits to 0.1 under `slot` SNR
+SLOTS_AT_ONCE, DRAWS = 512, 16
 
 
 @dataclass(frozen=True)
@@ -35,10 +43,14 @@ class Plan:
     codeword_length: int = 64
     layer: Path | None = None
     """Directory of a trained layer; the bundled one if None."""
+    side_information: SideInformation = "both"
+    """What decoders are told of each slot beforehand, as far as it was saved."""
     num_slots: int | None = None
     """Slots sampled from each round; all if None."""
     seed: int = 0
     device: str = "cpu"
+    yardstick: bool = False
+    """Whether to sample the posterior for every codebook as well, and tell how far below it each decoder stays."""
 
 
 def evaluate(directory: Path, plan: Plan, *, on_step: Callable[[str, int, int], None] | None = None) -> list[Row]:
@@ -51,15 +63,25 @@ def evaluate(directory: Path, plan: Plan, *, on_step: Callable[[str, int, int], 
     """
     files = round_files(directory)
     found: dict[tuple[str, float], list[Row]] = {(d, s): [] for d in plan.decoders for s in plan.snr_db}
-    done, total = 0, len(files) * len(found)
+    done = 0
     for index, path in enumerate(files):
-        saved = sample_slots(load_round(path), plan, index)
-        counts = count(saved.indices, saved.num_codewords)
-        for (name, snr_db), rows in found.items():
-            rows.append(_decode(saved, counts, name, snr_db, plan, index))
-            done += 1
-            if on_step:
-                on_step(f"{name} {snr_db:g} dB", done, total)
+        whole = load_round(path)
+        source, saved = _Source.of(whole), sample_slots(whole, plan, index)
+        books, levels = _books(saved, plan), list(dict.fromkeys(plan.snr_db))
+        counts = count(saved.indices, saved.num_codewords).to(plan.device)
+        total = len(files) * (len(found) + plan.yardstick * len(books) * len(levels))
+        for book, snr_db in product(books, levels):
+            received = _receive(counts, book, snr_db, plan, index)
+            shared = {"codebook": book.kind} | source.limits(book.codebook, snr_db, plan, index)
+            for name in ("yardstick", *book.decoders) if plan.yardstick else book.decoders:
+                if name == "yardstick":
+                    shared |= _yardstick(saved, counts, book, received, plan)
+                else:
+                    row = _decode(saved, counts, book.decoders[name], received, plan)
+                    found[name, snr_db].append(row | shared)
+                done += 1
+                if on_step:
+                    on_step(f"{name} {snr_db:g} dB", done, total)
     return [_merge(name, snr_db, rows, plan) for (name, snr_db), rows in found.items()]
 
 
@@ -79,35 +101,123 @@ def sample_slots(saved: FragmentRound, plan: Plan, index: int) -> FragmentRound:
     )
 
 
-def _decode(
-    saved: FragmentRound, counts: Int[Tensor, "slots codewords"], name: str, snr_db: float, plan: Plan, index: int
-) -> Row:
+@dataclass(frozen=True)
+class _Book:
+    """A random-access codebook and the decoders that go with it."""
+
+    kind: str
+    codebook: Float[Tensor, "codewords uses"]
+    decoders: dict[str, Decoder]
+
+
+def _books(saved: FragmentRound, plan: Plan) -> list[_Book]:
+    """Build every decoder once for a round; those of one codebook meet the same received slots."""
     pairing = Pairing(
         plan.codebook, saved.num_codewords, plan.codeword_length, plan.layer, plan.snr_reference, plan.seed, plan.device
     )
-    decoder, codebook, kind = pair(name, pairing)
-    if len(codebook) != saved.num_codewords:
-        raise ConfigError(
-            f"the layer has {len(codebook)} codewords, but the saved rounds have {saved.num_codewords}; use another layer"
-        )
-    counts = counts.to(plan.device)
-    received = transmit(
+    books: dict[str, _Book] = {}
+    for name in plan.decoders:
+        decoder, codebook, kind = pair(name, pairing)
+        if len(codebook) != saved.num_codewords:
+            raise ConfigError(
+                f"the layer has {len(codebook)} codewords, but the saved rounds have {saved.num_codewords}; "
+                "use another layer"
+            )
+        books.setdefault(kind, _Book(kind, codebook, {})).decoders[name] = decoder
+    return list(books.values())
+
+
+def _receive(
+    counts: Int[Tensor, "slots codewords"], book: _Book, snr_db: float, plan: Plan, index: int
+) -> Float[Tensor, "slots uses"]:
+    return transmit(
         counts,
-        codebook,
+        book.codebook,
         snr_db=snr_db,
         reference=plan.snr_reference,
         rng=rngs.generator(plan.seed, "evaluated noise", index),  # the same for every decoder and SNR, up to scale
-        num_active=saved.num_active,
     )
-    side = {"bs_indices": saved.bs_indices, "slot_layers": saved.slot_layers, "quant_codebook": saved.quant_codebook}
-    side = {key: None if value is None else value.to(plan.device) for key, value in side.items()}
+
+
+def _told(saved: FragmentRound, plan: Plan, like: Tensor) -> dict[str, Tensor | None]:
+    known = told(plan.side_information, saved.slot_layers, saved.bs_indices)
+    return {name: None if groups is None else groups.to(like.device) for name, groups in known.items()}
+
+
+def _decode(
+    saved: FragmentRound,
+    counts: Int[Tensor, "slots codewords"],
+    decoder: Decoder,
+    received: Float[Tensor, "slots uses"],
+    plan: Plan,
+) -> Row:
+    side: dict[str, Any] = _told(saved, plan, received) | {"quant_codebook": saved.quant_codebook.to(received.device)}
     if isinstance(decoder, Genie):
         side["truth"] = counts
     begun = time.perf_counter()
-    decoded = decoder.decode(received, saved.popularity.to(plan.device), **side)
+    decoded = decoder.decode(received, saved.popularity.to(counts.device), **side)
     seconds = time.perf_counter() - begun
     found = measure(counts, decoded, saved.quant_codebook, saved.num_active)
-    return found | {"seconds": seconds, "slots": len(counts), "codebook": kind}
+    return found | {"seconds": seconds, "slots": len(counts)}
+
+
+def _yardstick(
+    saved: FragmentRound,
+    counts: Int[Tensor, "slots codewords"],
+    book: _Book,
+    received: Float[Tensor, "slots uses"],
+    plan: Plan,
+) -> Row:
+    """Decode by sampling the posterior, with the rates and the noise that `gamp` estimates, and the true number of devices.
+
+    That number is told, because of a wrong one it were the posterior too, and no yardstick.
+    """
+    posterior = make_decoder("posterior", book.codebook, snr_reference=plan.snr_reference)
+    assert isinstance(posterior, Posterior)
+    popularity = check_received(received, saved.popularity.to(received), book.codebook)  # as every decoder does
+    shared, noise_var = posterior.gamp.estimate(received, popularity, float(saved.num_active))
+    rate = posterior.gamp.slot_rates(received, noise_var, shared.rate, *_told(saved, plan, received).values())
+    samples = posterior.sample(received, rate, saved.num_active, noise_var)
+    return {
+        "posterior_accuracy": metrics.count_accuracy(counts, samples.median),
+        "chains_disagree": samples.disagreement.double().mean().item(),
+    }
+
+
+@dataclass(frozen=True)
+class _Source:
+    """How the devices of a round choose, as far as independent devices go: what the information of a slot depends on."""
+
+    shares: Float[Tensor, " codewords"]
+    num_active: int
+    accuracy: AccuracyLimit | None
+
+    @classmethod
+    def of(cls, whole: FragmentRound) -> "_Source":
+        """Take the shares of all slots: those of a sample would seem to hold less."""
+        shares = whole.indices.flatten().bincount(minlength=whole.num_codewords).double()
+        few = whole.num_active <= information.MOST_DEVICES
+        return cls(shares, whole.num_active, AccuracyLimit.of(shares, whole.num_active) if few else None)
+
+    def limits(self, codebook: Float[Tensor, "codewords uses"], snr_db: float, plan: Plan, index: int) -> Row:
+        """Return what a slot holds and carries, in bits, and the accuracy that this allows (see `information`)."""
+        rng = rngs.generator(plan.seed, "slots of independent devices", index)
+        codebook = codebook.to("cpu")
+        drawn = (draw_counts(self.shares, self.num_active, SLOTS_AT_ONCE, rng=rng) for _ in range(DRAWS))
+        signal = torch.cat([superpose(counts, codebook) for counts in drawn])
+        energy = codebook.square().sum(dim=1).mean().item()
+        noise_var = noise_variance(
+            signal, snr_db, plan.snr_reference, num_active=self.num_active, codeword_energy=energy
+        )
+        if plan.snr_reference == "transmit":  # what arrives may add up to more or less than what was sent
+            snr_db = 10 * (signal.double().square().mean() / noise_var.mean()).log10().item()
+        bits = signal_bits(signal_covariance(codebook, self.shares, self.num_active), noise_var)
+        return {
+            "entropy_bits": entropy_bits(self.shares, self.num_active),
+            "capacity_bits": capacity_bits(snr_db, codebook.shape[1]),
+            "signal_bits": bits,
+            "accuracy_limit": None if self.accuracy is None else self.accuracy.at(bits),
+        }
 
 
 def measure(
@@ -131,7 +241,15 @@ def measure(
 def _merge(name: str, snr_db: float, rows: list[Row], plan: Plan) -> Row:
     merged: Row = {"decoder": name, "codebook": rows[0]["codebook"], "snr_db": snr_db}
     merged |= {"snr_reference": plan.snr_reference, "rounds": len(rows)}
-    names = ("accuracy", "count_nmse", "update_nmse_soft", "update_nmse_hard", "num_active_mae", "pupe")
-    merged |= {field: statistics.fmean(row[field] for row in rows) for field in names}
+    names = [field for field in rows[0] if field not in ("codebook", "seconds", "slots")]
+    merged |= {field: _mean([row[field] for row in rows]) for field in names}
+    if plan.yardstick:
+        merged["below_posterior"] = merged["posterior_accuracy"] - merged["accuracy"]
     seconds = sum(row["seconds"] for row in rows)
     return merged | {"seconds": seconds, "slots_per_second": sum(row["slots"] for row in rows) / seconds}
+
+
+def _mean(values: list[float | None]) -> float | None:
+    """Return the mean over rounds, or None where one of them has no value."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if len(known) == len(values) else None
