@@ -1,6 +1,6 @@
 import pytest
 
-from aircomp.artefact import write_json
+from aircomp.artefact import read_json, write_json
 from aircomp.errors import ArtefactError
 from aircomp.reproduce import expected as expectations
 from aircomp.reproduce.catalogue import result_of
@@ -37,15 +37,14 @@ def test_what_leaves_its_band_is_named():
     assert deviations(other, expectation) == [], "what was never measured has no band"
 
 
-def test_only_a_finished_reproduction_becomes_the_expectation(tmp_path, monkeypatch):
-    monkeypatch.setattr(expectations, "folder", lambda scale: tmp_path / scale)
-    with pytest.raises(ArtefactError, match=r"fed_accuracy.result\.json is missing; run aircomp reproduce all"):
+def test_the_results_of_a_directory_become_the_expectation(tmp_path, monkeypatch):
+    monkeypatch.setattr(expectations, "folder", lambda scale: tmp_path / "expected" / scale)
+    with pytest.raises(ArtefactError, match=r"holds no results; run aircomp reproduce all"):
         expectations.main(tmp_path)
-    write_json(
-        tmp_path / "fed_accuracy" / "result.json", measured(0.9, 0.01) | {"config": {"scale": "x", "core_seconds": 1}}
-    )
-    with pytest.raises(ArtefactError, match="k_error"):
-        expectations.main(tmp_path)
+    config = {"scale": "small", "result": "x", "core_seconds": 1.0}
+    write_json(tmp_path / "x" / "result.json", measured(0.9, 0.01) | {"config": config})
+    expectations.main(tmp_path)
+    assert read_json(tmp_path / "expected" / "small" / "x.json")["rows"][0]["test_accuracy"] == 0.9
 
 
 def test_the_geometry_of_the_bundled_layer_is_as_expected(tmp_path):

@@ -53,6 +53,11 @@ HEADINGS = {
     "peak_gib": "peak memory (GiB)",
     "seconds": "time (s)",
     "side_information": "side information",
+    "paper_test_accuracy": "test accuracy, paper",
+    "paper_accuracy": "count accuracy, paper",
+    "reference_snr_db": "AMP-DA needs (dB)",
+    "reached_snr_db": "needs (dB)",
+    "gain_db": "gain (dB)",
     "device_nmse": "NMSE, devices' fragments",
     "base_station_nmse": "NMSE, its own fragments",
 }

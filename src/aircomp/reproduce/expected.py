@@ -11,7 +11,6 @@ from typing import Any
 
 from aircomp.artefact import read_json, write_json
 from aircomp.errors import ArtefactError
-from aircomp.reproduce.catalogue import result_names
 from aircomp.results import Row
 
 SPREADS = 3.0
@@ -72,13 +71,14 @@ def _measured(row: Row) -> list[str]:
 
 
 def main(directory: Path) -> None:
-    """Take every result below a directory as expected."""
-    for name in result_names():
-        path = directory / name / "result.json"
-        if not path.exists():
-            raise ArtefactError(f"{path} is missing; run aircomp reproduce all --out {directory} to its end")
+    """Take every result in a directory of `aircomp reproduce` as expected."""
+    paths = [path for path in (directory / "result.json", *directory.glob("*/result.json")) if path.exists()]
+    if not paths:
+        raise ArtefactError(f"{directory} holds no results; run aircomp reproduce all --out {directory}")
+    for path in paths:
         result = read_json(path)
-        write_json(folder(result["config"]["scale"]) / f"{name}.json", expectation_of(result))
+        config = result["config"]
+        write_json(folder(config["scale"]) / f"{config['result']}.json", expectation_of(result))
 
 
 if __name__ == "__main__":
