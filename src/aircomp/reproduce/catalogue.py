@@ -155,7 +155,9 @@ def _decoding_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
         "snr_reference": "slot",
         "num_slots": scale.slots,
     }
-    return [({}, Job("evaluate", plan | {"seed": seed}, (fragments(scale, 100 + seed),))) for seed in seeds]
+    return [
+        ({}, Job("evaluate", plan | {"seed": seed}, (fragments(scale, 100 + seed, scale.measured),))) for seed in seeds
+    ]
 
 
 def _decoding(scale: Scale, found: Found, name: str, title: str, **axis: Any) -> Outcome:

@@ -24,6 +24,9 @@ class Scale:
     collect_preset: str
     """Of fragments for training and for measuring decoders."""
     collected: Settings
+    """Settings of the collections to train on that differ from the preset's."""
+    measured: Settings
+    """The same for the fragments that decoders are measured on."""
     other_model: Settings
     """The architecture of federated runs that a layer meets without having been trained on it."""
     other_collected: Settings
@@ -57,6 +60,7 @@ SCALES = {
             snr_db=(-10.0, -5.0, 0.0, 3.0, 5.0, 10.0, 15.0, 20.0),
             collect_preset="digits",
             collected={"rounds": 60},
+            measured={"rounds": 16},
             other_model={"model.name": "vgg", "model.width": 4},
             other_collected={"model.name": "vgg", "model.width": 4},
             pretrain_preset="short",
@@ -71,6 +75,7 @@ SCALES = {
             variants_snr_db=(5.0,),
             collect_preset="cifar10-collect",
             collected={"rounds": 12},
+            measured={"rounds": 8},
             other_model={"model.name": "vgg", "model.width": 8},
             other_collected={"model.name": "vgg"},
             pretrain_preset="short",
@@ -85,6 +90,7 @@ SCALES = {
             snr_db=(0.0, 3.0, 5.0, 10.0, 15.0, 20.0),
             collect_preset="cifar10",
             collected={"rounds": 100},
+            measured={"rounds": 100},
             other_model={"model.name": "vgg"},
             other_collected={"model.name": "vgg"},
             pretrain_preset="paper",
