@@ -1,29 +1,17 @@
-"""The adapter in Flower's hands: a loop in this process, its simulation engine, and (slow) real SuperNodes.
+"""The adapter in Flower's hands, in a loop in this process; test_flower_engines.py has Flower's own engines."""
 
-Flower's engine runs in a process of its own: Ray leaves open files behind, which are errors here.
-"""
-
-import contextlib
-import importlib
-import json
 import logging
 import os
-import socket
-import subprocess
-import sys
-import time
 import warnings
-from pathlib import Path
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # before flwr is imported, which reads it once
 
 import numpy as np
 import pytest
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
+pytest.importorskip("flwr", reason="needs Flower: pip install 'aircomp[flower]'")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what Flower's own imports have to say
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
@@ -36,13 +24,12 @@ with warnings.catch_warnings():
 import aircomp
 from aircomp.adapters.flower import ClientFailed, UplinkStrategy, uplink_mod
 from aircomp.adapters.flower_records import CODEBOOK, MEMORY, SENT
-from aircomp.artefact import read_json
 from aircomp.channel.snr import ChannelSettings
 from aircomp.cli import main
 from aircomp.device.feedback import FeedbackSettings
 from aircomp.encode.codebook import EncodeSettings
+from aircomp.encode.schedule import AirSettings
 from aircomp.errors import ConfigError
-from aircomp.fl.simulate import simulate
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.quantize.fragment import join
 from aircomp.quantize.nearest import lookup
@@ -51,9 +38,6 @@ from aircomp.server.step import ServerSettings
 from aircomp.uplinks.base import Encoded, aggregate_reception
 from aircomp.uplinks.ideal import IdealUplink
 
-# Flower's simulation takes a minute or two to run all of these; they belong to the slow set until they take less
-pytestmark = pytest.mark.slow
-EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_app"
 SHAPES = {"weight": (6, 20), "bias": (7,)}
 NUM_PARAMS = 127
 
@@ -136,12 +120,13 @@ def make_app(mods=(uplink_mod,), train=None):
     return app
 
 
-def make_uplink(name, num_codewords=16, codeword_length=32):
+def make_uplink(name, num_codewords=16, codeword_length=32, snr_db=20, **options):
     return aircomp.make_uplink(
         name,
         quantize=QuantizeSettings(fragment_length=5, num_codewords=num_codewords),
         encode=EncodeSettings(codeword_length=codeword_length),
-        channel=ChannelSettings(snr_db=20),
+        channel=ChannelSettings(snr_db=snr_db),
+        **options,
     )
 
 
@@ -250,6 +235,34 @@ def test_uplinks_decoders_and_rules_combine_freely(uplink, rule):
     assert result.train_metrics_clientapp[2]["uplink.num_active"] == 4
 
 
+def by_hand(uplink, num_devices, rounds, readout):
+    """Return the model after some rounds of the uplink's own verbs, without Flower."""
+    model, memory = torch.zeros(NUM_PARAMS), torch.zeros(num_devices, NUM_PARAMS)
+    for r in range(1, rounds + 1):
+        base, *updates = ((model + update_of(r, d)) - model for d in (99, *range(num_devices)))  # rounded as clients do
+        announced = uplink.broadcast(base, rng=generator(0, "codebook", r - 1))
+        messages = memory + torch.stack(updates)
+        encoded = uplink.encode(messages, announced)
+        received = uplink.transmit(encoded, announced, rng=generator(0, "noise", r - 1))
+        model = model + aggregate_reception(uplink.decode(received, announced), "mean", 0.8, readout)
+        memory = messages - encoded.reconstruction
+    return model
+
+
+@pytest.mark.parametrize(("repeat", "readout"), [(1, "integers"), (3, "soft")])
+def test_the_adapter_does_what_the_uplink_does(repeat, readout):
+    uplink = make_uplink("gamp", snr_db=0, air=AirSettings(repeat=repeat))  # so much noise that the same must be drawn
+    grid = LoopGrid(make_app(), 3)
+    result = start(make_strategy(uplink, readout=readout), grid, rounds=2)
+    assert grid.replies[0].content["arrays"][SENT].numpy().shape == (26 // repeat,)  # only what was asked for
+    torch.testing.assert_close(flat(result.arrays), by_hand(uplink, 3, 2, readout), rtol=0, atol=1e-6)
+
+
+def test_soft_counts_are_refused_for_a_rule_that_needs_integers():
+    with pytest.raises(ConfigError, match="readout = 'soft' is for the mean"):
+        make_strategy("gamp", aggregator="trimmed-mean", readout="soft")
+
+
 def test_every_optimiser_keeps_its_state_between_rounds():
     momentum = ServerSettings(kind="fedavgm", momentum=0.5)
     result = start(make_strategy("ideal", server=momentum), LoopGrid(make_app(), 2), rounds=2)
@@ -330,7 +343,7 @@ def broken(how):
             return moved(arrays, update_of(1, device))
         match how:
             case "raises":
-                raise RuntimeError("the disk is full")
+                raise RuntimeError("the disk\nis full")
             case "shape":
                 return initial_arrays({"weight": (6, 19), "bias": (7,)})
             case "names":
@@ -351,8 +364,18 @@ def broken(how):
     ],
 )
 def test_a_failed_client_ends_the_run_with_its_name(as_in_production, how, sentence):
-    with pytest.raises(ClientFailed, match=rf"1 of 3 clients failed in round 1: .*client 1 \(node 101\).*{sentence}"):
+    with pytest.raises(ClientFailed, match=rf"^1 of 3 clients failed in round 1: client 1 \(node 101\) .*{sentence}"):
         start(make_strategy("gamp"), LoopGrid(make_app(train=broken(how)), 3))
+
+
+@pytest.mark.parametrize("reason", ["", "<class 'OSError'>:<'\nray::Actor\n  File 1\nOSError: gone'>"])
+def test_a_failure_outside_of_the_mod_is_named_too(reason):
+    def fail(message, context, call_next):
+        return Message(Error(ErrorCode.UNKNOWN, reason), reply_to=message)
+
+    expected = "OSError: gone" if reason else "no reason given"
+    with pytest.raises(ClientFailed, match=f"^1 of 1 clients failed in round 1: node 100: {expected}$"):
+        start(make_strategy("gamp"), LoopGrid(make_app([fail, uplink_mod]), 1))
 
 
 def test_a_client_without_the_mod_is_named():
@@ -422,27 +445,6 @@ def test_a_model_that_changes_within_a_run_is_refused(as_in_production):
         start(strategy, grid, arrays=small)
 
 
-# ------------------------------------------------------------------------------------------------------- extras
-
-
-def run_without_flower(code):
-    hidden = "import sys; sys.modules['flwr'] = None\n"  # what an import of a missing package comes to
-    return subprocess.run([sys.executable, "-c", hidden + code], capture_output=True, text=True, check=False)
-
-
-def test_the_core_needs_no_flower_and_the_adapter_says_what_to_install():
-    done = run_without_flower("import aircomp, aircomp.adapters\naircomp.simulate\nimport aircomp.adapters.flower")
-    assert "MissingExtra: this needs the extra 'flower'" in done.stderr
-    assert "pip install 'aircomp[flower]'" in done.stderr
-
-
-def test_bench_flower_without_flower_is_one_sentence():
-    done = run_without_flower("from aircomp.cli import main\nmain(['bench', 'flower'])")
-    assert done.returncode == 2
-    assert "pip install 'aircomp[flower]'" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_bench_flower_wants_a_round_after_the_first(capsys):
     with pytest.raises(SystemExit):
         main(["bench", "flower", "--rounds", "1"])
@@ -452,188 +454,23 @@ def test_bench_flower_wants_a_round_after_the_first(capsys):
 # ---------------------------------------------------------------------------------------- the example and simulate
 
 
-@pytest.fixture(scope="module")
-def example():
-    sys.path.insert(0, str(EXAMPLE))
-    yield importlib.import_module("air_digits")
-    sys.path.remove(str(EXAMPLE))
-
-
-def by_simulate(uplink="gamp", rounds=3):
-    """Return the aggregated update and the test accuracy of each round of the example's experiment."""
-    updates, accuracies = [], []
-
-    def look(record, exchange):
-        updates.append(aggregate_reception(exchange.reception, "mean", 0.8))
-        accuracies.append(record["test_accuracy"])
-
-    settings = {"devices.total": 2, "participation.kind": "fixed", "participation.number": 2, "engine": "serial"}
-    simulate("digits", uplink=uplink, rounds=rounds, on_round=look, **settings)
-    return updates, accuracies
-
-
-def assert_same_updates(models, updates):
-    """Check the differences of successive models against the aggregated updates."""
-    for before, after, update in zip(models[:-1], models[1:], updates, strict=True):
-        assert update.abs().max() > 1e-3  # zero would agree with anything that stands still
-        torch.testing.assert_close(after - before, update, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("uplink", ["ideal", "perfect"])  # gamp below, by the real engine
-def test_the_adapter_and_simulate_aggregate_the_same_updates(example, uplink):
-    models = []
+# gamp by Flower's own engines
+@pytest.mark.parametrize("uplink", ["ideal", "perfect"])
+def test_the_example_and_simulate_aggregate_the_same_updates(
+    example, by_simulate, assert_same_updates, uplink, monkeypatch
+):
+    local = example.SETTINGS.local.model_copy(update={"epochs": 1})  # as right as four, and quicker
+    monkeypatch.setattr(example, "SETTINGS", example.SETTINGS.model_copy(update={"local": local}))
     example.trainer.cache_clear()  # its model is as the last test left it
-    initial = ArrayRecord(example.trainer().model.module.state_dict())
-    strategy = example.make_strategy(uplink)
+    models = []
+    strategy, initial = example.make_strategy(uplink), ArrayRecord(example.trainer().model.module.state_dict())
     look = lambda server_round, arrays: models.append(flat(arrays))  # noqa: E731
     strategy.start(LoopGrid(example.client, 2), initial, num_rounds=2, evaluate_fn=look)
-    updates, _ = by_simulate(uplink, rounds=2)
+    example.trainer.cache_clear()
+    updates, _ = by_simulate(uplink, rounds=2, **{"local.epochs": 1})
     assert_same_updates(models, updates)
 
 
-def test_the_example_app_is_short_enough_to_copy():
-    assert len((EXAMPLE / "air_digits.py").read_text().splitlines()) < 100
-
-
-ENGINE = """
-import json, sys
-import flwr.simulation
-from flwr.app import ArrayRecord
-from flwr.serverapp import ServerApp
-from safetensors.torch import save_file
-import air_digits as example
-
-server, rounds = ServerApp(), {}
-
-@server.main()
-def main(grid, context):
-    def look(server_round, arrays):
-        save_file(arrays.to_torch_state_dict(), f"{sys.argv[1]}/{server_round}.safetensors")
-        rounds[server_round] = dict(example.test(server_round, arrays))
-
-    initial = ArrayRecord(example.trainer().model.module.state_dict())
-    example.make_strategy().start(grid, initial, num_rounds=3, evaluate_fn=look)
-
-backend = {"init_args": {"address": "local", "num_cpus": 2}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-flwr.simulation.run_simulation(server, example.client, example.DEVICES, backend_config=backend)
-json.dump(rounds, open(f"{sys.argv[1]}/rounds.json", "w"))
-"""
-
-
-def environment(**more):
-    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-    offline = {"FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
-    return {**os.environ, **quiet, **offline, **{name: str(value) for name, value in more.items()}}
-
-
-@pytest.fixture(scope="module")
-def engine_run(tmp_path_factory):
-    """Run the example with Flower's simulation engine; return the models and accuracies after rounds 0 to 3."""
-    out = tmp_path_factory.mktemp("engine")
-    command = [sys.executable, "-c", ENGINE, str(out)]
-    done = subprocess.run(
-        command, env=environment(PYTHONPATH=EXAMPLE), capture_output=True, text=True, check=False, timeout=200
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    rounds = json.loads((out / "rounds.json").read_text())
-    names = list(importlib.import_module("air_digits").trainer().model.module.state_dict())
-    states = [load_file(out / f"{r}.safetensors") for r in range(4)]
-    models = [torch.cat([state[name].flatten() for name in names]) for state in states]
-    return models, [rounds[str(r)]["accuracy"] for r in range(4)]
-
-
-def test_flowers_simulation_and_ours_aggregate_the_same_updates(example, engine_run):
-    models, found = engine_run
-    updates, accuracies = by_simulate()
-    assert_same_updates(models, updates)
-    assert found[1:] == accuracies
-
-
-# ------------------------------------------------------------------------------------------------------- slow
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def tool(name):
-    return str(Path(sys.executable).parent / name)
-
-
-@pytest.fixture
-def superlink(tmp_path):
-    """Start a SuperLink and two SuperNodes on loopback; yield the environment of `flwr`, and end them all."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # where Flower looks for its own tools
-    env, port = environment(FLWR_HOME=tmp_path / "home", PATH=path), free_port()
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "config.toml").write_text(
-        f'[superlink]\ndefault = "loop"\n\n[superlink.loop]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
-    )
-    link = [tool("flower-superlink"), "--insecure", "--host", "127.0.0.1", "--port", str(port)]
-    nodes = [
-        [
-            *[tool("flower-supernode"), "--insecure", "--superlink", f"127.0.0.1:{port}"],
-            *["--host", "127.0.0.1", "--port", str(free_port())],
-            *["--node-config", f"partition-id={partition} num-partitions=2"],
-        ]
-        for partition in range(2)
-    ]
-    running = []
-    try:
-        for number, command in enumerate([link, *nodes]):
-            log = (tmp_path / f"{number}.log").open("w")
-            # a session of its own: its subprocesses end with it
-            running.append((subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True), log))
-        yield env
-    finally:
-        for process, log in reversed(running):
-            os.killpg(process.pid, 15)
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, 9)
-                process.wait()
-            log.close()
-
-
-def wait_for(path, seconds):
-    """Return the tensors in a file as soon as it is there and whole, or None."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(FileNotFoundError, SafetensorError):
-            return load_file(path)
-        time.sleep(1)
-    return None
-
-
-@pytest.mark.slow
-def test_a_superlink_and_two_supernodes_reach_the_model_of_simulate(example, superlink, tmp_path):
-    saved = tmp_path / "model.safetensors"
-    command = [tool("flwr"), "run", str(EXAMPLE), "loop", "--run-config", f'save-to="{saved}"']
-    for _ in range(30):  # until the SuperLink listens
-        done = subprocess.run(command, env=superlink, capture_output=True, text=True, check=False, timeout=120)
-        if done.returncode == 0:
-            break
-        time.sleep(2)
-    assert done.returncode == 0, done.stdout + done.stderr
-    state = wait_for(saved, 400)
-    assert state is not None, "\n".join(path.read_text()[-3000:] for path in sorted(tmp_path.glob("*.log")))
-    initial = example.models.build(example.SETTINGS.model, 10, 1, rng=generator(0, "model"))
-    assert set(state) == set(dict(initial.named_parameters()))
-    moved_by = torch.cat([(state[n] - p.detach()).flatten() for n, p in initial.named_parameters()])
-    updates, _ = by_simulate()
-    # three updates of 1e-6 each
-    torch.testing.assert_close(moved_by, sum(updates), rtol=0, atol=3e-6)
-
-
-@pytest.mark.slow
-def test_bench_flower_shows_all_three_side_by_side(tmp_path):
-    command = [tool("aircomp"), "bench", "flower", "--rounds", "3", "--out", str(tmp_path)]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=400)
-    assert done.returncode == 0, done.stderr
-    rows = read_json(tmp_path / "result.json")["rows"]
-    assert [r["contender"] for r in rows] == ["aircomp simulate", "Flower alone", "Flower with our uplink"]
-    assert all(r["seconds_per_round"] > 0 for r in rows)
-    assert "Flower with our uplink" in done.stdout
+def test_the_example_app_is_short_enough_to_copy(example):
+    with open(example.__file__) as file:
+        assert len(file.readlines()) < 100

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import torch
 from flwr.app import (  # noqa: TID253  only `aircomp.adapters.flower` leads here
     Array,
@@ -16,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.adapters.flower_records import (
+    ASKED,
     CODEBOOK,
     MEMORY,
     ROUND,
@@ -26,17 +28,19 @@ from aircomp.adapters.flower_records import (
     index_dtype,
 )
 from aircomp.device.feedback import FeedbackSettings, add_memory, feedback_ratio, remember
+from aircomp.encode.schedule import place
 from aircomp.errors import ShapeError
 from aircomp.quantize.fragment import join, split
 from aircomp.quantize.nearest import lookup, nearest
 
 
 def uplink_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Replace the arrays of a training reply by one codeword index per fragment of the update.
+    """Replace the arrays of a training reply by one codeword index per asked fragment of the update.
 
-    The codebook and the kind of error feedback come in the message from `UplinkStrategy`; other messages pass
-    untouched. What quantisation left out stays in `context.state`. Among several mods it comes first, which makes it the
-    last to touch the reply: `ClientApp(mods=[uplink_mod, fixedclipping_mod])` quantises the clipped update.
+    The codebook, which fragments are asked for and the kind of error feedback come in the message from
+    `UplinkStrategy`; other messages pass untouched. What was left out stays in `context.state`. Among several mods it
+    comes first, which makes it the last to touch the reply: `ClientApp(mods=[uplink_mod, fixedclipping_mod])` quantises
+    the clipped update.
 
     Raises:
         ClientFailed: If the training raises or its arrays do not fit, naming the client.
@@ -46,10 +50,9 @@ def uplink_mod(message: Message, context: Context, call_next: ClientAppCallable)
     announced = message.content.config_records[ROUND]
     try:
         return _answer(message, context, call_next)
-    except Exception as error:  # the process's edge: Flower tells the server no more than this sentence
-        raise ClientFailed(
-            f"{client_name(context)} failed in round {announced['round']}: {type(error).__name__}: {error}"
-        ) from error
+    except Exception as error:  # the process's edge: Flower tells the server no more than this line
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ClientFailed(f"{client_name(context)} failed in round {announced['round']}: {reason}") from error
 
 
 def client_name(context: Context) -> str:
@@ -72,8 +75,7 @@ def _answer(message: Message, context: Context, call_next: ClientAppCallable) ->
 
     names: list[str] = list(ours["parameters"])  # pyright: ignore[reportArgumentType, reportAssignmentType]
     update = flatten(trained, names) - flatten(given, names)
-    codebook = None if announced is None else torch.from_numpy(announced["codebook"].numpy())
-    sent, ratio = _send(update, codebook, context, FeedbackSettings.parse(json.loads(str(ours["feedback"]))))
+    sent, ratio = _send(update, announced, context, FeedbackSettings.parse(json.loads(str(ours["feedback"]))))
     beside = {name: array for name, array in trained.items() if name not in names}
     key = next(iter(reply.content.array_records))
     reply.content[key] = ArrayRecord({SENT: sent} | beside)
@@ -84,7 +86,7 @@ def _answer(message: Message, context: Context, call_next: ClientAppCallable) ->
 
 def _send(
     update: Float[Tensor, " params"],
-    codebook: Float[Tensor, "codewords fragment"] | None,
+    announced: ArrayRecord | None,
     context: Context,
     feedback: FeedbackSettings,
 ) -> tuple[Array, float]:
@@ -97,16 +99,24 @@ def _send(
             "the run, so start a new one"
         )
     text = add_memory(update, memory, feedback)
-    if codebook is None:
+    if announced is None:
         sent, reconstruction = text.numpy(), text
     else:
-        indices = nearest(split(text, codebook.shape[1]), codebook)
-        reconstruction = join(lookup(indices, codebook), text.numel())
-        sent = indices.numpy().astype(index_dtype(len(codebook)))
+        sent, reconstruction = _quantize(text, announced)
     memory = remember(text, reconstruction, True, feedback, update_norm=float(update.norm()))
     if memory is not None:
         context.state[MEMORY] = ArrayRecord({"memory": Array(memory.numpy())})
     return Array(sent), feedback_ratio(memory, update)
+
+
+def _quantize(text: Float[Tensor, " params"], announced: ArrayRecord) -> tuple[np.ndarray, Float[Tensor, " params"]]:
+    """Return an index for each asked fragment, and what they stand for: zero where nothing was asked."""
+    codebook = torch.from_numpy(announced["codebook"].numpy())
+    asked = torch.from_numpy(announced[ASKED].numpy()) if ASKED in announced else None
+    fragments = split(text, codebook.shape[1])
+    indices = nearest(fragments if asked is None else fragments[asked], codebook)
+    reconstruction = join(place(lookup(indices, codebook), asked, len(fragments)), text.numel())
+    return indices.numpy().astype(index_dtype(len(codebook))), reconstruction
 
 
 def _only_arrays(content: RecordDict, what: str) -> ArrayRecord:

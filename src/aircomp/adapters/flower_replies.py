@@ -1,12 +1,13 @@
 """Whom the server asked, who answered, and what to say about the others."""
 
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, Message, RecordDict  # noqa: TID253  only `aircomp.adapters.flower` leads here
+from flwr.app import ArrayRecord, Error, Message, RecordDict  # noqa: TID253  only `aircomp.adapters.flower` leads here
 from flwr.common.constant import ErrorCode  # noqa: TID253
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -17,6 +18,9 @@ log = logging.getLogger(__name__)
 
 GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
 """What the SuperLink says of a node that left; such a reply does not name the node."""
+
+WRAPPING = re.compile(r"^<class '[^']*'>:<'|^Exception ClientAppException occurred\. Message: |'>$")
+"""What Flower puts around an exception's message."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,14 @@ class Roll:
         """Raise ClientFailed with the names and reasons of all clients that failed; those that left did not fail."""
         failed = [r for r in replies if r.has_error() and r.error.code not in GONE]
         if failed:
-            reasons = "; ".join(f"{self.name(r.metadata.src_node_id)}: {str(r.error.reason).strip()}" for r in failed)
+            reasons = "; ".join(self._reason(r.metadata.src_node_id, r.error) for r in failed)
             raise ClientFailed(f"{len(failed)} of {len(self.asked)} clients failed in round {server_round}: {reasons}")
+
+    def _reason(self, node_id: int, error: Error) -> str:
+        """Return a failed client's name and reason: the exception's own message, which Flower has put last."""
+        lines = [line.strip() for line in str(error.reason).splitlines() if line.strip()] or ["no reason given"]
+        reason = WRAPPING.sub("", lines[-1])
+        return reason if f"node {node_id}" in reason else f"{self.name(node_id)}: {reason}"
 
 
 def collect(server_round: int, replies: Iterable[Message], roll: Roll) -> tuple[Roll, list[Answer]]:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from aircomp import rng as rngs
 from aircomp.adapters.flower_records import (
+    ASKED,
     CODEBOOK,
     ROUND,
     ClientFailed,
@@ -33,12 +34,13 @@ from aircomp.adapters.flower_records import (
 from aircomp.adapters.flower_replies import Answer, Roll, collect
 from aircomp.aggregation import Rule
 from aircomp.device.feedback import FeedbackSettings
+from aircomp.encode.schedule import AirSettings, place
 from aircomp.errors import ConfigError, TrainingDiverged
 from aircomp.link import Announced
 from aircomp.quantize.fragment import join, num_slots
 from aircomp.quantize.nearest import lookup
 from aircomp.server.step import ServerSettings, ServerState, initial_state, step
-from aircomp.uplinks.base import Encoded, Reception, Uplink, aggregate_reception
+from aircomp.uplinks.base import Encoded, Readout, Reception, Uplink, aggregate_reception, check_readout
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +58,8 @@ class _Round:
     announced: Any  # the uplink's own
 
     @property
-    def codebook(self) -> Tensor | None:
-        return self.announced.quantizer.codebook if isinstance(self.announced, Announced) else None
+    def digital(self) -> Announced | None:
+        return self.announced if isinstance(self.announced, Announced) else None
 
 
 class UplinkStrategy(Strategy):
@@ -73,6 +75,7 @@ class UplinkStrategy(Strategy):
         train_base_station: Returns the base station's own trained arrays; the codebook is built from its update.
         aggregator: An aggregation rule's name, or a function of (counts, codewords).
         keep: Share of the mass that the trimmed means keep.
+        readout: What a mean is formed of: the decoded integers, or the decoder's soft counts.
         server: The global step.
         feedback: The devices' error feedback.
         parameters: Names of the arrays that travel over the radio; default all. The others (BatchNorm's statistics)
@@ -89,6 +92,7 @@ class UplinkStrategy(Strategy):
         *,
         aggregator: str | Rule = "mean",
         keep: float = 0.8,
+        readout: Readout = "integers",
         server: ServerSettings | None = None,
         feedback: FeedbackSettings | None = None,
         parameters: Sequence[str] | None = None,
@@ -96,12 +100,15 @@ class UplinkStrategy(Strategy):
         device: str = "cpu",
     ):
         self.strategy, self.uplink, self.train_base_station = strategy, uplink, train_base_station
+        check_readout(aggregator, readout)
         self.aggregator, self.keep, self.parameters = aggregator, keep, parameters
+        self.readout: Readout = readout
         self.server, self.feedback = server or ServerSettings(), feedback or FeedbackSettings()
         self.seed, self.device = seed, device
         self._roll = Roll()
         self._round: _Round | None = None
         self._server_state: ServerState | None = None
+        self._snr_db: float | None = None
 
     def summary(self) -> None:
         """Log what is used."""
@@ -134,7 +141,8 @@ class UplinkStrategy(Strategy):
         announced, uplink = self._round.announced, self.uplink
         received = uplink.transmit(encoded, announced, rng=rngs.generator(self.seed, "noise", server_round - 1))
         reception = uplink.decode(received, announced)
-        update = aggregate_reception(reception, self.aggregator, self.keep).to(self._round.weights)
+        self._snr_db = reception.snr_db
+        update = aggregate_reception(reception, self.aggregator, self.keep, self.readout).to(self._round.weights)
         weights = self._step(server_round, self._round.weights, update)
         arrays = unflatten(weights, self._round.arrays, self._round.names)
         arrays |= _average_beside(self._round, answers)
@@ -161,7 +169,11 @@ class UplinkStrategy(Strategy):
         trained = self.train_base_station(server_round, arrays)
         check_same_arrays(arrays, trained)
         base_update = (flatten(trained, names) - weights).to(self.device)
-        announced = self.uplink.broadcast(base_update, rng=rngs.generator(self.seed, "codebook", server_round - 1))
+        # told only where it is asked for, so that users' own uplinks need not know the argument
+        adapts = getattr(self.uplink, "air", AirSettings()).repeat == "auto" and self._snr_db is not None
+        known = {"snr_db": self._snr_db} if adapts else {}
+        codebook_rng = rngs.generator(self.seed, "codebook", server_round - 1)
+        announced = self.uplink.broadcast(base_update, rng=codebook_rng, **known)
         return _Round(arrays, names, weights, announced)
 
     def _announcement(self, server_round: int, opened: _Round) -> dict[str, ArrayRecord | ConfigRecord]:
@@ -174,17 +186,15 @@ class UplinkStrategy(Strategy):
                 }
             )
         }
-        if opened.codebook is not None:
-            records[CODEBOOK] = ArrayRecord({"codebook": Array(opened.codebook.cpu().numpy())})
+        if opened.digital is not None:
+            arrays = {"codebook": opened.digital.quantizer.codebook, ASKED: opened.digital.asked}
+            records[CODEBOOK] = ArrayRecord({n: Array(a.cpu().numpy()) for n, a in arrays.items() if a is not None})
         return records
 
     def _encoded(self, opened: _Round, answers: list[Answer]) -> Encoded:
-        codebook, num_params = opened.codebook, opened.weights.numel()
-        if codebook is not None:
-            slots = num_slots(num_params, codebook.shape[1])
-            payload = torch.stack([a.indices(slots, len(codebook)) for a in answers]).to(self.device)
-            reconstruction = join(lookup(payload, codebook), num_params)
-            return Encoded(payload, reconstruction, torch.ones(len(answers), dtype=torch.bool))
+        num_params = opened.weights.numel()
+        if opened.digital is not None:
+            return _place_indices(opened.digital, answers, self.device)
         messages = torch.stack([a.vector(num_params) for a in answers]).to(self.device)
         encoded = self.uplink.encode(messages, opened.announced)
         whole = bool(encoded.delivered.all()) and torch.equal(encoded.reconstruction, messages)
@@ -218,6 +228,16 @@ class UplinkStrategy(Strategy):
         for name, value in ours.items():
             metrics[f"uplink.{name}"] = value
         return metrics
+
+
+def _place_indices(announced: Announced, answers: list[Answer], device: str) -> Encoded:
+    """Return the clients' indices as the uplink's own `encode` would have."""
+    codebook, asked = announced.quantizer.codebook, announced.asked
+    slots = num_slots(announced.num_params, codebook.shape[1])
+    expected = slots if asked is None else len(asked)
+    payload = torch.stack([a.indices(expected, len(codebook)) for a in answers]).to(device)
+    reconstruction = join(place(lookup(payload, codebook), asked, slots), announced.num_params)
+    return Encoded(payload, reconstruction, torch.ones(len(answers), dtype=torch.bool))
 
 
 def _average_beside(opened: _Round, answers: list[Answer]) -> dict[str, Array]:

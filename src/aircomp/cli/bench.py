@@ -64,7 +64,7 @@ class TrainOptions:
 class FlowerOptions:
     """Measure a federated round of digits by `aircomp simulate` and by Flower's simulation engine.
 
-    Flower runs twice, alone and with our uplink: its own overhead is in both. The first round of each is left out.
+    Flower runs alone and with our uplink: its own overhead is in both. All three take turns, a round each.
 
     Example:
       aircomp bench flower --rounds 8
@@ -187,7 +187,7 @@ def _flower(options: FlowerOptions) -> None:
         "contender": "contender",
         "seconds_per_round": "s per round",
         "times_simulate": "times aircomp simulate",
-        "times_sum": "times Flower alone + aircomp simulate",
+        "times_sum": "times Flower's overhead + aircomp simulate",
     }
     print_table(f"digits, {options.devices} devices, {options.workers} processes", rows, columns)
     _write(options.out, "bench flower", rows)
