@@ -19,7 +19,7 @@
 Each method below is one arrow of the drawing. Aggregation and server step follow in `fl/round.py`, for every scheme alike.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -29,6 +29,7 @@ from aircomp import metrics
 from aircomp.channel.awgn import Channel, superpose
 from aircomp.decode.base import Decoded, Decoder
 from aircomp.encode.codebook import count
+from aircomp.encode.schedule import AirSettings, choose_repeat, combine, estimate_snr_db, only, place, schedule
 from aircomp.errors import ConfigError
 from aircomp.quantize.codebook import Quantizer, QuantizeSettings, build
 from aircomp.quantize.fragment import join, num_slots, split
@@ -41,13 +42,30 @@ class Announced:
     """What the base station broadcasts before the round."""
 
     quantizer: Quantizer
+    """Built from the asked slots alone, and so are popularity and the base station's own choices."""
     num_params: int
-    slot_layers: Int[Tensor, " slots"] | None
-    """The parameter tensor each slot belongs to; known to all, as the model is."""
+    slot_layers: Int[Tensor, " asked"] | None
+    """The parameter tensor each asked slot belongs to; known to all, as the model is."""
+    asked: Int[Tensor, " asked"] | None = None
+    """The slots to send, ascending; None means all of them."""
+    repeat: int = 1
+    """How often each is sent."""
 
 
 class DigitalUplink:
-    """Quantise, encode, superpose, decode: one scheme for each decoder and random-access codebook."""
+    """Quantise, encode, superpose, decode: one scheme for each decoder and random-access codebook.
+
+    Args:
+        name: What results call it.
+        codebook: The random-access codebook.
+        decoder: Counts from what the antenna saw.
+        channel: Superposition and noise.
+        settings: Of the quantiser.
+        slot_layers: The parameter tensor of each slot, for decoders that use it.
+        include_base_station: Whether the base station's own update joins the aggregate.
+        air: How often slots are sent; every one once by default.
+        shared_noise: Whether all slots meet the same noise, so that copies of some tell it for all.
+    """
 
     def __init__(
         self,
@@ -59,6 +77,8 @@ class DigitalUplink:
         *,
         slot_layers: Int[Tensor, " slots"] | None = None,
         include_base_station: bool = False,
+        air: AirSettings | None = None,
+        shared_noise: bool = True,
     ):
         if len(codebook) != settings.num_codewords:
             raise ConfigError(
@@ -67,39 +87,61 @@ class DigitalUplink:
             )
         self.name, self.codebook, self.decoder, self.channel = name, codebook, decoder, channel
         self.settings, self.slot_layers, self.include_base_station = settings, slot_layers, include_base_station
+        self.air, self.shared_noise = air or AirSettings(), shared_noise
 
-    def broadcast(self, base_update: Float[Tensor, " params"], *, rng: torch.Generator) -> Announced:
-        """Build the round's quantisation codebook from the base station's own fragments."""
+    def broadcast(
+        self, base_update: Float[Tensor, " params"], *, rng: torch.Generator, snr_db: float | None = None
+    ) -> Announced:
+        """Build the round's quantisation codebook from the base station's own fragments, and choose the slots to send.
+
+        Args:
+            base_update: The base station's own update.
+            rng: Where the codebook's randomness comes from.
+            snr_db: The SNR that the base station estimated in the last round, for `air.repeat = "auto"`.
+        """
         fragments = split(base_update, self.settings.fragment_length)
-        return Announced(build(fragments, self.settings, rng=rng), base_update.numel(), self.slot_layers)
+        repeat = choose_repeat(self.air, snr_db, len(fragments))
+        asked = schedule(fragments.square().sum(dim=1), repeat)
+        quantizer = build(only(fragments, asked), self.settings, rng=rng)
+        layers = self.slot_layers if self.slot_layers is None or asked is None else self.slot_layers[asked]
+        return Announced(quantizer, base_update.numel(), layers, asked, repeat)
 
     def encode(self, messages: Float[Tensor, "devices params"], announced: Announced) -> Encoded:
-        """Choose the nearest codeword of every fragment of every device."""
-        codebook = announced.quantizer.codebook
-        indices = nearest(split(messages, self.settings.fragment_length), codebook)
-        reconstruction = join(lookup(indices, codebook), announced.num_params)
-        return Encoded(indices, reconstruction, torch.ones(len(messages), dtype=torch.bool))
+        """Choose the nearest codeword of every asked fragment of every device; the rest is left to error feedback."""
+        codebook, fragments = announced.quantizer.codebook, split(messages, self.settings.fragment_length)
+        indices = nearest(only(fragments, announced.asked), codebook)
+        sent = place(lookup(indices, codebook), announced.asked, fragments.shape[1])
+        return Encoded(indices, join(sent, announced.num_params), torch.ones(len(messages), dtype=torch.bool))
 
     def transmit(self, encoded: Encoded, announced: Announced, *, rng: torch.Generator) -> Float[Tensor, "slots uses"]:
-        """Superpose all devices' codewords, slot by slot, and pass them through the channel."""
+        """Superpose all devices' codewords, slot by slot, and pass them through the channel, every copy on its own."""
         signal = superpose(count(encoded.payload, len(self.codebook)), self.codebook)
+        signal = signal.repeat_interleave(announced.repeat, dim=0)
         return self.channel.transmit(signal, num_active=len(encoded.payload), rng=rng)
 
     def decode(self, received: Float[Tensor, "slots uses"], announced: Announced) -> Reception:
         """Estimate how many devices sent each codeword in each slot."""
-        quantizer = announced.quantizer
+        quantizer, (combined, copies_noise) = announced.quantizer, combine(received, announced.repeat)
         decoded = self.decoder.decode(
-            received,
+            combined,
             quantizer.popularity,
+            noise_var=copies_noise if self.shared_noise else None,
             bs_indices=quantizer.base_indices,
             slot_layers=announced.slot_layers,
             quant_codebook=quantizer.codebook,
         )
-        return receive(decoded, announced, self.include_base_station)
+        noise = float(decoded.noise_var.double().mean()) if copies_noise is None else copies_noise
+        reception = receive(decoded, announced, self.include_base_station)
+        return replace(reception, snr_db=estimate_snr_db(combined, noise, announced.repeat))
 
     def cost(self, num_params: int, num_active: int) -> Cost:
-        """Return the air of one round: l channel uses and one unit-energy codeword in each slot."""
+        """Return the air of one round: l channel uses and one unit-energy codeword in each slot and copy.
+
+        With `air.repeat = "auto"` it is that of a round in which every slot is sent once; no round costs more.
+        """
         slots = num_slots(num_params, self.settings.fragment_length)
+        repeat = 1 if self.air.repeat == "auto" else self.air.repeat
+        slots = slots // repeat * repeat
         return Cost(slots * self.codebook.shape[1], float(slots), (), slots)
 
     def diagnose(self, encoded: Encoded, announced: Announced, reception: Reception) -> dict[str, float]:
@@ -109,15 +151,17 @@ class DigitalUplink:
 
 def receive(decoded: Decoded, announced: Announced, include_base_station: bool) -> Reception:
     """Turn decoded counts into what is aggregated; the base station's own codeword is one more, known exactly."""
-    counts = decoded.counts
+    counts, soft = decoded.counts, decoded.mean
     if include_base_station:
-        own = announced.quantizer.base_indices[None]
-        counts = counts + count(own, counts.shape[1])
+        own = count(announced.quantizer.base_indices[None], counts.shape[1])
+        counts, soft = counts + own, soft + own
     return Reception(
         num_params=announced.num_params,
         num_active_hat=decoded.num_active_hat,
         counts=counts,
         codewords=announced.quantizer.codebook,
+        soft_counts=soft,
+        asked=announced.asked,
         detail={"decoded": decoded},
     )
 
@@ -127,7 +171,9 @@ def compare(encoded: Encoded, announced: Announced, reception: Reception) -> dic
     decoded: Decoded = reception.detail["decoded"]
     quant_codebook = announced.quantizer.codebook
     truth = count(encoded.payload, decoded.counts.shape[1])
-    return {
+    heard = {} if reception.snr_db is None else {"snr_db_hat": reception.snr_db}
+    return heard | {
+        "repeat": float(announced.repeat),
         "accuracy": metrics.count_accuracy(truth, decoded.counts),
         "count_nmse": metrics.count_nmse(truth, decoded.mean),
         "update_nmse": metrics.update_nmse(truth, decoded.counts, quant_codebook),

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from aircomp.errors import ConfigError
 from aircomp.fl.simulate import simulate
 
 
@@ -129,3 +130,59 @@ def test_batch_norm_buffers_follow_the_declared_policy(quick, digits, policy):
     assert declared == (policy == "average")
     assert result.row["buffers"] == policy
     assert bool(result.state.local_buffers) == (policy == "local")
+
+
+def test_devices_keep_the_slots_that_were_not_asked_for(quick, digits):
+    exchanges = []
+    settings = {"rounds": 1, "uplink": "perfect", "air.repeat": 4}
+    result = run(quick.changed(**settings), digits, on_round=lambda _, exchange: exchanges.append(exchange))
+    announced, sent = exchanges[0].announced, exchanges[0].messages
+    length = announced.quantizer.codebook.shape[1]
+    slots = torch.arange(sent.shape[1]) // length
+    kept = ~torch.isin(slots, announced.asked)
+    memories = torch.stack(list(result.state.memories.values()))
+    assert 0.7 < kept.float().mean() < 0.8  # three quarters of the slots
+    assert torch.equal(memories[:, kept], sent[:, kept])
+    assert not torch.equal(memories[:, ~kept], sent[:, ~kept])
+
+
+def test_the_model_moves_only_in_the_slots_that_were_asked_for(quick, digits):
+    exchanges = []
+    settings = {"uplink": "gamp", "air.repeat": 2, "snr_db": -5.0}
+    start = run(quick.changed(rounds=0), digits)
+    result = run(quick.changed(rounds=1), digits, on_round=lambda _, e: exchanges.append(e), **settings)
+    announced = exchanges[0].announced
+    slots = torch.arange(len(start.state.weights)) // announced.quantizer.codebook.shape[1]
+    moved = step_taken(result, start) != 0
+    assert not moved[~torch.isin(slots, announced.asked)].any()
+    assert moved.any()
+
+
+def test_the_air_follows_the_snr_estimated_in_the_round_before(quick, digits):
+    settings = {"uplink": "gamp", "air.repeat": "auto"}
+    noisy = run(quick, digits, snr_db=-15.0, **settings)
+    assert noisy.metrics[0]["repeat"] == 1
+    assert all(record["repeat"] > 1 for record in noisy.metrics[1:])
+    clean = run(quick, digits, snr_db=20.0, **settings)
+    assert all(record["repeat"] == 1 for record in clean.metrics)
+    assert clean.state.snr_db > 10 > noisy.state.snr_db
+
+
+def test_uplinks_that_estimate_no_snr_need_not_know_of_it(quick, digits):
+    result = run(quick.changed(**{"rounds": 2, "air.repeat": "auto"}), digits, uplink=ideal())
+    assert result.state.snr_db is None
+
+
+def test_a_readout_reaches_the_server_step(quick, digits):
+    weights = [
+        run(quick.changed(rounds=1), digits, uplink="gamp", snr_db=0.0, **{"aggregate.readout": readout}).state.weights
+        for readout in ("integers", "soft", "norm")
+    ]
+    assert not torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[1], weights[2])
+
+
+@pytest.mark.parametrize("rule", ["majority-vote", lambda counts, codewords: counts.float() @ codewords])
+def test_a_readout_that_the_rule_cannot_use_is_refused_before_the_first_round(quick, digits, rule):
+    with pytest.raises(ConfigError, match="is for the mean, not for"):
+        run(quick.changed(rounds=0), digits, aggregator=rule, **{"aggregate.readout": "soft"})

@@ -35,9 +35,16 @@ def test_the_number_of_workers_does_not_change_a_bit(quick, digits):
     assert torch.equal(one.state.weights, two.state.weights)
 
 
-@pytest.mark.parametrize("options", [{}, {"server.kind": "fedadam", "server.learning_rate": 0.01}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"server.kind": "fedadam", "server.learning_rate": 0.01},
+        {"uplink": "gamp", "channel.snr_db": -15.0, "air.repeat": "auto"},
+    ],
+)
 def test_a_resumed_run_ends_in_the_same_bits(quick, digits, tmp_path, options):
-    experiment = quick.changed(uplink="perfect", rounds=4, **options)
+    experiment = quick.changed(**{"uplink": "perfect", "rounds": 4, **options})
     whole = simulate(experiment, dataset=digits, out=tmp_path / "whole")
     simulate(experiment.changed(rounds=2), dataset=digits, out=tmp_path / "parts")
     parts = simulate(experiment, dataset=digits, out=tmp_path / "parts", resume=True)
@@ -45,6 +52,7 @@ def test_a_resumed_run_ends_in_the_same_bits(quick, digits, tmp_path, options):
     assert torch.equal(whole.state.weights, parts.state.weights)
     assert whole.state.memories.keys() == parts.state.memories.keys()
     assert all(torch.equal(whole.state.memories[d], parts.state.memories[d]) for d in whole.state.memories)
+    assert whole.state.snr_db == parts.state.snr_db
 
 
 COMMAND = [sys.executable, "-m", "aircomp", "simulate", "digits", "--uplink", "perfect", "--rounds", "12"]

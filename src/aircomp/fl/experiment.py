@@ -16,6 +16,7 @@ from aircomp.device.corrupt import CorruptionSettings
 from aircomp.device.feedback import FeedbackSettings
 from aircomp.device.local import LocalSettings
 from aircomp.encode.codebook import EncodeSettings
+from aircomp.encode.schedule import AirSettings
 from aircomp.errors import unknown_name
 from aircomp.fl.executors import Engine
 from aircomp.fl.models import ModelSettings
@@ -24,6 +25,7 @@ from aircomp.fl.partition import PartitionSettings
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.server.step import ServerSettings
 from aircomp.settings import Settings, read_settings
+from aircomp.uplinks.base import Readout
 
 
 class DataSettings(Settings):
@@ -49,6 +51,8 @@ class AggregateSettings(Settings):
     """Aggregation rule; `aircomp.aggregator_names()` lists them."""
     keep: float = Field(default=0.8, gt=0, le=1)
     """Share of the mass that the trimmed means keep; 0.8 in the paper."""
+    readout: Readout = "integers"
+    """The mean of the decoded integers, of their posterior means (soft), or the latter at the norm of the former."""
 
 
 RUN_ONLY = {"rounds", "workers", "engine", "ray_address", "device", "checkpoint_seconds"}
@@ -88,6 +92,7 @@ class Experiment(Settings):
     feedback: FeedbackSettings = FeedbackSettings()
     quantize: QuantizeSettings = QuantizeSettings()
     encode: EncodeSettings = EncodeSettings()
+    air: AirSettings = AirSettings()
     channel: ChannelSettings = ChannelSettings()
     aggregate: AggregateSettings = AggregateSettings()
     server: ServerSettings = ServerSettings()

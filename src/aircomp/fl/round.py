@@ -108,11 +108,12 @@ def run_round(
             memories = _keep_silent(state, sent, experiment)
             return replace(state, rounds_done=index + 1, memories=memories), record, None
         exchange = communicate(state, federation, base.update, sent)
-        update = aggregate_reception(exchange.reception, federation.rule, experiment.aggregate.keep)
+        settings = experiment.aggregate
+        update = aggregate_reception(exchange.reception, federation.rule, settings.keep, settings.readout)
         update = (federation.after or _same)(update.to(state.weights.device))
         memories, ratio = _remember(state, experiment, sent, exchange.encoded)
     with watch.stage("server"):
-        state = replace(state, rounds_done=index + 1, memories=memories)
+        state = replace(state, rounds_done=index + 1, memories=memories, snr_db=exchange.reception.snr_db)
         state = update_model(state, experiment, update)
         state = update_buffers(state, experiment, active, base, results)
     with watch.stage("measure"):
@@ -163,7 +164,10 @@ def communicate(
         federation.uplink,
     )
     base = (federation.before or _same)(base_update).to(to)
-    announced = uplink.broadcast(base, rng=rngs.generator(seed, "codebook", index))
+    # told only where it is asked for, so that users' own uplinks need not know the argument
+    adapts = federation.experiment.air.repeat == "auto" and state.snr_db is not None
+    known = {"snr_db": state.snr_db} if adapts else {}
+    announced = uplink.broadcast(base, rng=rngs.generator(seed, "codebook", index), **known)
     encoded = uplink.encode(sent.messages.to(to), announced)
     received = uplink.transmit(encoded, announced, rng=rngs.generator(seed, "noise", index))
     return Exchange(base, sent.messages, announced, encoded, uplink.decode(received, announced))

@@ -34,7 +34,7 @@ from aircomp.fl.state import FederationState, load_checkpoint, save_checkpoint
 from aircomp.fl.summary import accuracy_summary, means
 from aircomp.fl.trainer import Trainer
 from aircomp.server.step import initial_state
-from aircomp.uplinks.base import Uplink
+from aircomp.uplinks.base import Uplink, check_readout
 from aircomp.uplinks.schemes import make_uplink
 
 OnRound = Callable[[Record, Exchange | None], None]
@@ -132,7 +132,9 @@ def simulate(
         slot_layers=flat.slot_layers(experiment.quantize.fragment_length).to(experiment.device),
         include_base_station=experiment.server.include_base_station,
         decoder=decoder,
+        air=experiment.air,
     )
+    check_readout(own_rule or experiment.aggregate.rule, experiment.aggregate.readout)
     run = _Run(experiment, data, flat, scheme, own_rule, before, after, on_round)
     if out is None:
         return run.execute(None, resume=False)

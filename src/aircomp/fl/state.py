@@ -30,6 +30,8 @@ class FederationState:
     """Error memory of the devices that have taken part."""
     local_buffers: Mapping[int, Float[Tensor, " buffers"]] = field(default_factory=dict)
     """Buffers of the devices that have taken part, where buffers stay local."""
+    snr_db: float | None = None
+    """The base station's estimate of the SNR in the last round that had one."""
 
 
 def save_checkpoint(directory: Path, state: FederationState, previous: FederationState | None, identity: str) -> None:
@@ -54,6 +56,7 @@ def save_checkpoint(directory: Path, state: FederationState, previous: Federatio
         "server_step": str(state.server.step),
         "identity": identity,
         "memories": json.dumps(memories),
+        "snr_db": json.dumps(state.snr_db),
     }
     write_tensors(directory / "state.safetensors", tensors, metadata)
     _remove_stale(directory, set(memories.values()))
@@ -88,6 +91,7 @@ def load_checkpoint(directory: Path, identity: str, num_params: int) -> Federati
         server=ServerState(tensors.get("server.first"), tensors.get("server.second"), int(metadata["server_step"])),
         memories=memories,
         local_buffers={int(k.removeprefix(prefix)): v for k, v in tensors.items() if k.startswith(prefix)},
+        snr_db=json.loads(metadata.get("snr_db", "null")),
     )
 
 

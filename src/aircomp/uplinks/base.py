@@ -10,15 +10,19 @@ A scheme never sees the truth on its receiving side: `decode` gets what the ante
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from aircomp.aggregation import Rule, aggregate
+from aircomp.encode.schedule import place
 from aircomp.errors import ConfigError
-from aircomp.quantize.fragment import join
+from aircomp.quantize.fragment import join, num_slots
+
+Readout = Literal["integers", "soft", "norm"]
+"""The mean of the decoded integers, of their posterior means, or the latter at the norm of the former."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,12 @@ class Reception:
     codewords: Float[Tensor, "codewords fragment"] | None = None
     mean: Float[Tensor, " params"] | None = None
     vote: Float[Tensor, " params"] | None = None
+    soft_counts: Float[Tensor, "slots codewords"] | None = None
+    """Posterior mean of the counts, where a decoder is unsure of them."""
+    asked: Int[Tensor, " slots"] | None = None
+    """The slots of the update that the rows of `counts` belong to; zero everywhere else. None means all."""
+    snr_db: float | None = None
+    """The SNR of one channel use, as the base station estimates it."""
     detail: dict[str, Any] = field(default_factory=dict)
 
 
@@ -95,16 +105,29 @@ class Uplink(Protocol):
         ...
 
 
-def aggregate_reception(reception: Reception, rule: str | Rule, keep: float) -> Float[Tensor, " params"]:
+def aggregate_reception(
+    reception: Reception, rule: str | Rule, keep: float, readout: Readout = "integers"
+) -> Float[Tensor, " params"]:
     """Turn what was received into one update.
+
+    Args:
+        reception: What the base station holds.
+        rule: An aggregation rule's name, or a function of (counts, codewords).
+        keep: Share of the mass that the trimmed means keep.
+        readout: What the mean is formed of; counts without a soft form are exact, and all readouts then the same.
 
     Raises:
         ConfigError: If the scheme's output cannot serve the rule: a mean cannot be trimmed, a vote has no size.
     """
+    check_readout(rule, readout)
     if reception.counts is not None and reception.codewords is not None:
         options = {"keep": keep} if rule in ("trimmed-mean", "coordinate-trimmed-mean") else {}
         fragments = aggregate(rule, reception.counts, reception.codewords, **options)
-        return join(fragments, reception.num_params)
+        if readout != "integers" and reception.soft_counts is not None:
+            soft = aggregate(rule, reception.soft_counts, reception.codewords)
+            fragments = soft if readout == "soft" else with_norm_of(fragments, soft)
+        slots = num_slots(reception.num_params, reception.codewords.shape[1])
+        return join(place(fragments, reception.asked, slots), reception.num_params)
     if reception.mean is not None and rule == "mean":
         return reception.mean
     if reception.vote is not None and rule == "sign-vote":
@@ -113,3 +136,20 @@ def aggregate_reception(reception: Reception, rule: str | Rule, keep: float) -> 
     raise ConfigError(
         f"the aggregation rule {rule!r} needs counts, but this uplink offers {offered}; choose another rule"
     )
+
+
+def check_readout(rule: str | Rule, readout: Readout) -> None:
+    """Refuse soft counts for a rule that needs integers.
+
+    Raises:
+        ConfigError: If it does.
+    """
+    if readout != "integers" and rule != "mean":
+        name = rule if isinstance(rule, str) else getattr(rule, "__name__", type(rule).__name__)
+        raise ConfigError(f"aggregate.readout = {readout!r} is for the mean, not for {name!r}; use 'integers'")
+
+
+def with_norm_of(model: Float[Tensor, "slots fragment"], update: Float[Tensor, "slots fragment"]) -> Tensor:
+    """Scale an update to the norm of another: a posterior mean points well but is too short."""
+    length = update.norm()
+    return update * (model.norm() / length.where(length > 0, 1))  # a zero update has no direction to keep

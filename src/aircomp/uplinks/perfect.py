@@ -20,9 +20,11 @@ class PerfectUplink:
     def __init__(self, link: DigitalUplink):
         self.link = link
 
-    def broadcast(self, base_update: Float[Tensor, " params"], *, rng: torch.Generator) -> Announced:
+    def broadcast(
+        self, base_update: Float[Tensor, " params"], *, rng: torch.Generator, snr_db: float | None = None
+    ) -> Announced:
         """Announce what the link would."""
-        return self.link.broadcast(base_update, rng=rng)
+        return self.link.broadcast(base_update, rng=rng, snr_db=snr_db)
 
     def encode(self, messages: Float[Tensor, "devices params"], announced: Announced) -> Encoded:
         """Quantise as the link would."""

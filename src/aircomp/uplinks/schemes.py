@@ -9,6 +9,7 @@ from aircomp.channel.snr import ChannelSettings
 from aircomp.decode.base import Decoder
 from aircomp.decoders import Pairing, decoder_names, pair
 from aircomp.encode.codebook import EncodeSettings
+from aircomp.encode.schedule import AirSettings
 from aircomp.errors import unknown_name
 from aircomp.link import DigitalUplink
 from aircomp.quantize.codebook import QuantizeSettings
@@ -33,6 +34,7 @@ def make_uplink(
     slot_layers: Int[Tensor, " slots"] | None = None,
     include_base_station: bool = False,
     decoder: Decoder | None = None,
+    air: AirSettings | None = None,
 ) -> Uplink:
     """Build a scheme by name.
 
@@ -46,6 +48,7 @@ def make_uplink(
         slot_layers: The parameter tensor of each slot, for decoders that use it.
         include_base_station: Whether the base station's own update joins the aggregate.
         decoder: A decoder of your own in place of the named one; its attribute `codebook`, if it has one, is sent with.
+        air: How often slots are sent (digital schemes); every one once by default.
     """
     if decoder is not None:
         name = type(decoder).__name__
@@ -61,8 +64,16 @@ def make_uplink(
     if decoder is None or codebook is None:
         partner, codebook, _ = pair("genie" if name not in decoder_names() else name, pairing)
         decoder = decoder or partner
-    air = Awgn(channel.snr_db, channel.snr_reference) if isinstance(channel, ChannelSettings) else channel
+    noisy = Awgn(channel.snr_db, channel.snr_reference) if isinstance(channel, ChannelSettings) else channel
     link = DigitalUplink(
-        name, codebook, decoder, air, quantize, slot_layers=slot_layers, include_base_station=include_base_station
+        name,
+        codebook,
+        decoder,
+        noisy,
+        quantize,
+        slot_layers=slot_layers,
+        include_base_station=include_base_station,
+        air=air,
+        shared_noise=reference != "slot",
     )
     return PerfectUplink(link) if name == "perfect" else link
