@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from aircomp.aggregation import aggregator_names
 from aircomp.channel.awgn import Awgn, superpose
 from aircomp.channel.snr import ChannelSettings
+from aircomp.decode.gamp import Gamp
 from aircomp.decoders import make_decoder
 from aircomp.device.feedback import FeedbackSettings, remember
 from aircomp.encode.codebook import EncodeSettings, count, encode, make_codebook
@@ -302,3 +303,23 @@ def test_rules_that_need_integers_refuse_soft_counts(rule, rng):
     _, _, reception = send(small_link(), heavy_tailed(3, 40, rng), heavy_tailed(1, 40, rng)[0])
     with pytest.raises(ConfigError, match=r"aggregate\.readout = 'soft' is for the mean, not for '(trimmed|divided)"):
         aggregate_reception(reception, rule, 0.8, "soft")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("both", {"slot_layers", "bs_indices"}), ("layer", {"slot_layers"}), ("own", {"bs_indices"}), ("none", set())],
+)
+def test_the_decoder_is_told_what_was_asked_for(kind, expected):
+    heard = {}
+
+    class Listener(Gamp):
+        def decode(self, received, popularity, **known):
+            heard.update(known)
+            return super().decode(received, popularity)
+
+    link = small_link(slot_layers=torch.arange(100) // 10, side_information=kind)
+    link.decoder = Listener(link.codebook)
+    rng = torch.Generator().manual_seed(0)
+    width = 100 * SMALL.fragment_length
+    send(link, torch.randn(5, width, generator=rng), torch.randn(width, generator=rng))
+    assert {name for name in ("slot_layers", "bs_indices") if heard[name] is not None} == expected

@@ -28,6 +28,7 @@ from torch import Tensor
 from aircomp import metrics
 from aircomp.channel.awgn import Channel, superpose
 from aircomp.decode.base import Decoded, Decoder
+from aircomp.decode.side import SideInformation, told
 from aircomp.encode.codebook import count
 from aircomp.encode.schedule import AirSettings, choose_repeat, combine, estimate_snr_db, only, place, schedule
 from aircomp.errors import ConfigError
@@ -65,6 +66,7 @@ class DigitalUplink:
         include_base_station: Whether the base station's own update joins the aggregate.
         air: How often slots are sent; every one once by default.
         shared_noise: Whether all slots meet the same noise, so that copies of some tell it for all.
+        side_information: What the decoder is told of each slot beforehand.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class DigitalUplink:
         include_base_station: bool = False,
         air: AirSettings | None = None,
         shared_noise: bool = True,
+        side_information: SideInformation = "both",
     ):
         if len(codebook) != settings.num_codewords:
             raise ConfigError(
@@ -88,6 +91,7 @@ class DigitalUplink:
         self.name, self.codebook, self.decoder, self.channel = name, codebook, decoder, channel
         self.settings, self.slot_layers, self.include_base_station = settings, slot_layers, include_base_station
         self.air, self.shared_noise = air or AirSettings(), shared_noise
+        self.side_information: SideInformation = side_information
 
     def broadcast(
         self, base_update: Float[Tensor, " params"], *, rng: torch.Generator, snr_db: float | None = None
@@ -122,12 +126,13 @@ class DigitalUplink:
     def decode(self, received: Float[Tensor, "slots uses"], announced: Announced) -> Reception:
         """Estimate how many devices sent each codeword in each slot."""
         quantizer, (combined, copies_noise) = announced.quantizer, combine(received, announced.repeat)
+        layers, own = told(self.side_information, announced.slot_layers, quantizer.base_indices)
         decoded = self.decoder.decode(
             combined,
             quantizer.popularity,
             noise_var=copies_noise if self.shared_noise else None,
-            bs_indices=quantizer.base_indices,
-            slot_layers=announced.slot_layers,
+            slot_layers=layers,
+            bs_indices=own,
             quant_codebook=quantizer.codebook,
         )
         noise = float(decoded.noise_var.double().mean()) if copies_noise is None else copies_noise

@@ -5,10 +5,9 @@ from aircomp.errors import ArtefactError
 from aircomp.reproduce import expected as expectations
 from aircomp.reproduce.catalogue import result_of
 from aircomp.reproduce.expected import deviations, expectation_of, expected, folder
-from aircomp.reproduce.jobs import Crew, Job
+from aircomp.reproduce.jobs import Crew
 from aircomp.reproduce.run import reproduce
 from aircomp.reproduce.scales import SCALES
-from aircomp.reproduce.work import geometry_job
 
 KEPT = [(path.parent.name, path.stem) for path in sorted(folder("digits").parent.glob("*/*.json"))]
 
@@ -45,15 +44,6 @@ def test_the_results_of_a_directory_become_the_expectation(tmp_path, monkeypatch
     write_json(tmp_path / "x" / "result.json", measured(0.9, 0.01) | {"config": config})
     expectations.main(tmp_path)
     assert read_json(tmp_path / "expected" / "small" / "x.json")["rows"][0]["test_accuracy"] == 0.9
-
-
-def test_the_geometry_of_the_bundled_layer_is_as_expected(tmp_path):
-    before = expected("codebook_geometry", "digits")
-    assert before is not None
-    (row,) = geometry_job(Job("geometry", {}), tmp_path)["rows"]
-    name = {"setup": "the layer of the package"}
-    assert [r for r in before["rows"] if r["setup"] == name["setup"]]
-    assert deviations([row | name], before) == []
 
 
 def test_quantisation_of_one_seed_is_as_expected(tmp_path):

@@ -25,14 +25,12 @@ SideInformation = Literal["both", "layer", "own", "none"]
 STRENGTH = 100.0
 
 
-def told(
-    kind: SideInformation, slot_layers: Int[Tensor, " slots"] | None, bs_indices: Int[Tensor, " slots"] | None
-) -> dict[str, Int[Tensor, " slots"] | None]:
-    """Return the side information that a decoder is given, by the names of its arguments."""
-    return {
-        "slot_layers": slot_layers if kind in ("both", "layer") else None,
-        "bs_indices": bs_indices if kind in ("both", "own") else None,
-    }
+Groups = Int[Tensor, " slots"] | None
+
+
+def told(kind: SideInformation, slot_layers: Groups, bs_indices: Groups) -> tuple[Groups, Groups]:
+    """Return which of the two a decoder is told."""
+    return slot_layers if kind in ("both", "layer") else None, bs_indices if kind in ("both", "own") else None
 
 
 def slot_rates(

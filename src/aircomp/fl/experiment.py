@@ -12,6 +12,7 @@ import tyro
 from pydantic import Field
 
 from aircomp.channel.snr import ChannelSettings
+from aircomp.decode.side import SideInformation
 from aircomp.device.corrupt import CorruptionSettings
 from aircomp.device.feedback import FeedbackSettings
 from aircomp.device.local import LocalSettings
@@ -82,6 +83,8 @@ class Experiment(Settings):
     """Time between two checkpoints; 0 saves every round."""
     buffers: Literal["average", "local"] = "average"
     """BatchNorm statistics: averaged exactly outside the radio (declared), or kept local (tests use the base station's)."""
+    side_information: SideInformation = "both"
+    """What the decoder is told of each slot beforehand: its layer, the base station's own codeword, both or none (paper)."""
     data: DataSettings = DataSettings()
     devices: DevicesSettings = DevicesSettings()
     participation: ParticipationSettings = ParticipationSettings()

@@ -133,6 +133,7 @@ def simulate(
         include_base_station=experiment.server.include_base_station,
         decoder=decoder,
         air=experiment.air,
+        side_information=experiment.side_information,
     )
     check_readout(own_rule or experiment.aggregate.rule, experiment.aggregate.readout)
     run = _Run(experiment, data, flat, scheme, own_rule, before, after, on_round)

@@ -140,7 +140,8 @@ def _receive(
 
 
 def _told(saved: FragmentRound, plan: Plan, like: Tensor) -> dict[str, Tensor | None]:
-    known = told(plan.side_information, saved.slot_layers, saved.bs_indices)
+    layers, own = told(plan.side_information, saved.slot_layers, saved.bs_indices)
+    known = {"slot_layers": layers, "bs_indices": own}
     return {name: None if groups is None else groups.to(like.device) for name, groups in known.items()}
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from aircomp.channel.awgn import Awgn, Channel
 from aircomp.channel.snr import ChannelSettings
 from aircomp.decode.base import Decoder
+from aircomp.decode.side import SideInformation
 from aircomp.decoders import Pairing, decoder_names, pair
 from aircomp.encode.codebook import EncodeSettings
 from aircomp.encode.schedule import AirSettings
@@ -35,6 +36,7 @@ def make_uplink(
     include_base_station: bool = False,
     decoder: Decoder | None = None,
     air: AirSettings | None = None,
+    side_information: SideInformation = "both",
 ) -> Uplink:
     """Build a scheme by name.
 
@@ -49,6 +51,7 @@ def make_uplink(
         include_base_station: Whether the base station's own update joins the aggregate.
         decoder: A decoder of your own in place of the named one; its attribute `codebook`, if it has one, is sent with.
         air: How often slots are sent (digital schemes); every one once by default.
+        side_information: What the decoder is told of each slot beforehand (digital schemes).
     """
     if decoder is not None:
         name = type(decoder).__name__
@@ -74,6 +77,7 @@ def make_uplink(
         slot_layers=slot_layers,
         include_base_station=include_base_station,
         air=air,
+        side_information=side_information,
         shared_noise=reference != "slot",
     )
     return PerfectUplink(link) if name == "perfect" else link
