@@ -3,6 +3,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -11,7 +12,7 @@ from aircomp.cli import main
 from aircomp.errors import ArtefactError
 from aircomp.report import figures, runs
 from aircomp.report.gather import sections_of
-from aircomp.report.page import Section, Table, cell_text, render, write_page
+from aircomp.report.page import Figure, Section, Table, cell_text, render, write_figures, write_page
 from aircomp.report.rows import series_of
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\" onload='x' $\\frac{"
@@ -361,3 +362,12 @@ def test_the_half_written_last_line_of_a_run_is_left_out(tmp_path):
         file.write('{"round": 3, "test_acc')
     (section,) = sections_of([run])
     assert "Test accuracy by round" in titles(section)
+
+
+def test_figures_are_files_of_their_own(tmp_path):
+    figure = Figure("Error, by way <1>", '<svg viewBox="0 0 1 1"><path d="M0 0"/></svg>', "Two & more.")
+    assert write_figures(tmp_path, [figure]) == {"error-by-way-1.svg": "error-by-way-1.svg"}
+    root = ElementTree.fromstring((tmp_path / "error-by-way-1.svg").read_text())
+    assert [child.tag for child in root] == ["title", "style", "path"]
+    assert root[0].text == "Two & more."
+    assert "background:#fff" in (root[1].text or "")
