@@ -7,7 +7,20 @@ from aircomp.layer import CommunicationLayer
 from aircomp.train.fragments import FragmentRound, save_round
 from aircomp.train.recipe import load_preset
 
-QUICK = ["--preset", "short", "--epochs", "1", "--codeword-length", "8", "--net.num-layers", "1", "--net.filters", "2"]
+QUICK = [
+    "--schedule",
+    "halving",
+    "--preset",
+    "short",
+    "--epochs",
+    "1",
+    "--codeword-length",
+    "8",
+    "--net.num-layers",
+    "1",
+    "--net.filters",
+    "2",
+]
 QUICK += ["--data.batch-slots", "20", "--data.validation-samples", "20", "--data.test-samples", "20"]
 
 

@@ -1,3 +1,4 @@
+import functools
 import json
 import os
 import signal
@@ -97,7 +98,10 @@ def read_lines(path):
 
 def test_ctrl_c_saves_what_was_done_and_exits_130(tmp_path):
     command = [*COMMAND, tmp_path / "run", "--rounds", "500"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    # a shell's background jobs ignore Ctrl-C, and so would their children
+    listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, preexec_fn=listen, **quiet) as process:
         wait_for_round(tmp_path / "run" / "metrics.jsonl", 2, process)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
