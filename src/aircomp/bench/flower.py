@@ -1,8 +1,8 @@
 """What does a round cost under Flower? The same work by `aircomp simulate`, by Flower alone, and by Flower with us.
 
-Flower's simulation engine costs what it costs. With our uplink a round should take no longer than that overhead (a
-round of Flower's less the training in it) and a round of ours. The three take turns, a round each, so that a machine
-which is busy with other things is so for all of them.
+Flower's simulation engine costs what it costs. With our uplink a round should take no longer than a round of Flower's
+and our part of it, one after the other: the base station's training, then the stages of `aircomp simulate` but for the
+devices' training. The three take turns, a round each, so that a machine which is busy with other things is so for all.
 """
 
 import logging
@@ -34,7 +34,7 @@ ANSWERED = "answered"
 """Metric of a round under Flower: how many clients answered."""
 
 Seconds = dict[str, float]
-"""Of a round, and of the training in it where that is known."""
+"""Of a round, and of stages in it."""
 
 
 def bench_flower(rounds: int, devices: int, workers: int) -> list[Row]:
@@ -57,14 +57,18 @@ def bench_flower(rounds: int, devices: int, workers: int) -> list[Row]:
         },
     )
     measured = time_rounds(experiment)
-    seconds = {name: statistics.median(s["round"] for s in timed[1:]) for name, timed in measured.items()}
-    own, alone, both = seconds.values()
-    training = statistics.median(s["train"] for s in measured["aircomp simulate"][1:])
+    own, alone, both = (_medians(timed[1:]) for timed in measured.values())
     rows: list[Row] = [
-        {"contender": name, "seconds_per_round": s, "times_simulate": s / own} for name, s in seconds.items()
+        {"contender": name, "seconds_per_round": s["round"], "times_simulate": s["round"] / own["round"]}
+        for name, s in zip(measured, (own, alone, both), strict=True)
     ]
-    rows[-1]["times_sum"] = both / (alone - training + own)
+    our_part = both["base station"] + own["uplink"] + own["server"] + own["measure"]
+    rows[-1] |= {"our_part_seconds": our_part, "times_sum": both["round"] / (alone["round"] + our_part)}
     return rows
+
+
+def _medians(timed: list[Seconds]) -> Seconds:
+    return {stage: statistics.median(seconds[stage] for seconds in timed) for stage in timed[0]}
 
 
 def time_rounds(experiment: Experiment) -> dict[str, list[Seconds]]:
@@ -130,7 +134,7 @@ def _simulate(connection: Connection, settings: str) -> None:
     def take_turn(record: dict[str, Any] | None, exchange: Any) -> None:
         nonlocal begun
         if record is not None:
-            connection.send({"round": time.perf_counter() - begun, "train": record["seconds"]["train"]})
+            connection.send({"round": time.perf_counter() - begun, **record["seconds"]})
         connection.recv()
         begun = time.perf_counter()
 
@@ -148,9 +152,15 @@ def flower_in_turns(experiment: Experiment, grid: Any) -> dict[str, Callable[[in
     selection = FedAvg(
         fraction_evaluate=0.0, min_train_nodes=total, min_available_nodes=total, train_metrics_aggr_fn=_count
     )
-    over_the_air = UplinkStrategy(selection, _uplink(experiment), _base_station(experiment))
-    strategies = {"Flower alone": selection, "Flower with our uplink": over_the_air}
-    return {name: partial(_run_flower, strategy, grid, experiment) for name, strategy in strategies.items()}
+    base_station = BaseStation(experiment)
+    over_the_air = UplinkStrategy(selection, _uplink(experiment), base_station)
+    return {
+        "Flower alone": partial(_run_flower, selection, grid, experiment),
+        "Flower with our uplink": lambda round_index: {
+            **_run_flower(over_the_air, grid, experiment, round_index),
+            "base station": base_station.seconds,
+        },
+    }
 
 
 def _run_flower(strategy: Any, grid: Any, experiment: Experiment, round_index: int) -> Seconds:
@@ -205,9 +215,19 @@ def _train(trainer: Trainer, round_index: int, device: int, arrays: Any) -> Any:
     return ArrayRecord(model.module.state_dict())
 
 
-def _base_station(experiment: Experiment) -> Callable[[int, Any], Any]:
-    _, trainer = _workload(experiment.model_dump_json())
-    return lambda server_round, arrays: _train(trainer, server_round - 1, BASE_STATION, arrays)
+class BaseStation:
+    """Trains the base station under Flower, and tells how long the last time took."""
+
+    def __init__(self, experiment: Experiment):
+        _, self.trainer = _workload(experiment.model_dump_json())
+        self.seconds = 0.0
+
+    def __call__(self, server_round: int, arrays: Any) -> Any:
+        """Return the trained arrays."""
+        begun = time.perf_counter()
+        trained = _train(self.trainer, server_round - 1, BASE_STATION, arrays)
+        self.seconds = time.perf_counter() - begun
+        return trained
 
 
 def _uplink(experiment: Experiment) -> Any:

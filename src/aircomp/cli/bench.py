@@ -187,7 +187,8 @@ def _flower(options: FlowerOptions) -> None:
         "contender": "contender",
         "seconds_per_round": "s per round",
         "times_simulate": "times aircomp simulate",
-        "times_sum": "times Flower's overhead + aircomp simulate",
+        "our_part_seconds": "our part of it, s",
+        "times_sum": "times Flower alone + our part",
     }
     print_table(f"digits, {options.devices} devices, {options.workers} processes", rows, columns)
     _write(options.out, "bench flower", rows)
