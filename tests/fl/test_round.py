@@ -176,7 +176,7 @@ def test_uplinks_that_estimate_no_snr_need_not_know_of_it(quick, digits):
 def test_a_readout_reaches_the_server_step(quick, digits):
     weights = [
         run(quick.changed(rounds=1), digits, uplink="gamp", snr_db=0.0, **{"aggregate.readout": readout}).state.weights
-        for readout in ("integers", "soft", "norm")
+        for readout in ("integers", "soft", "norm", "unbiased")
     ]
     assert not torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[1], weights[2])

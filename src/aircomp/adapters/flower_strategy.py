@@ -75,7 +75,7 @@ class UplinkStrategy(Strategy):
         train_base_station: Returns the base station's own trained arrays; the codebook is built from its update.
         aggregator: An aggregation rule's name, or a function of (counts, codewords).
         keep: Share of the mass that the trimmed means keep.
-        readout: What a mean is formed of: the decoded integers, or the decoder's soft counts.
+        readout: What a mean is formed of: the decoded integers, or the decoder's soft counts as they are or lengthened.
         server: The global step.
         feedback: The devices' error feedback.
         parameters: Names of the arrays that travel over the radio; default all. The others (BatchNorm's statistics)

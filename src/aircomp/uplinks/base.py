@@ -21,8 +21,8 @@ from aircomp.encode.schedule import place
 from aircomp.errors import ConfigError
 from aircomp.quantize.fragment import join, num_slots
 
-Readout = Literal["integers", "soft", "norm"]
-"""The mean of the decoded integers, of their posterior means, or the latter at the norm of the former."""
+Readout = Literal["integers", "soft", "norm", "unbiased"]
+"""The mean of the decoded integers, of their posterior means, the latter at the norm of the former, or not shrunk."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,7 @@ def aggregate_reception(
         options = {"keep": keep} if rule in ("trimmed-mean", "coordinate-trimmed-mean") else {}
         fragments = aggregate(rule, reception.counts, reception.codewords, **options)
         if readout != "integers" and reception.soft_counts is not None:
-            soft = aggregate(rule, reception.soft_counts, reception.codewords)
-            fragments = soft if readout == "soft" else with_norm_of(fragments, soft)
+            fragments = _soft_mean(reception.soft_counts, reception.codewords, fragments, readout)
         slots = num_slots(reception.num_params, reception.codewords.shape[1])
         return join(place(fragments, reception.asked, slots), reception.num_params)
     if reception.mean is not None and rule == "mean":
@@ -149,7 +148,49 @@ def check_readout(rule: str | Rule, readout: Readout) -> None:
         raise ConfigError(f"aggregate.readout = {readout!r} is for the mean, not for {name!r}; use 'integers'")
 
 
+def _soft_mean(
+    soft_counts: Float[Tensor, "slots codewords"],
+    codewords: Float[Tensor, "codewords fragment"],
+    of_integers: Float[Tensor, "slots fragment"],
+    readout: Readout,
+) -> Float[Tensor, "slots fragment"]:
+    soft = aggregate("mean", soft_counts, codewords)
+    if readout == "norm":
+        return with_norm_of(of_integers, soft)
+    return soft if readout == "soft" else not_shrunk(soft, soft_counts, codewords, of_integers)
+
+
 def with_norm_of(model: Float[Tensor, "slots fragment"], update: Float[Tensor, "slots fragment"]) -> Tensor:
     """Scale an update to the norm of another: a posterior mean points well but is too short."""
     length = update.norm()
     return update * (model.norm() / length.where(length > 0, 1))  # a zero update has no direction to keep
+
+
+def not_shrunk(
+    update: Float[Tensor, "slots fragment"],
+    soft_counts: Float[Tensor, "slots codewords"],
+    codewords: Float[Tensor, "codewords fragment"],
+    of_integers: Float[Tensor, "slots fragment"],
+) -> Float[Tensor, "slots fragment"]:
+    r"""Lengthen the mean of soft counts until, along the true mean, it is as long as that on average.
+
+    A posterior mean has $E\langle\hat u, u\rangle = E\|\hat u\|^2$, so $\hat u$ falls short of $u$ by the ratio of
+    $\|\hat u\|^2$ to the energy of $u$. Where slots tell little, that is the energy of $K$ devices which choose
+    independently by the round's popularity $\pi$, the mean of the soft counts: in a slot
+    $(1 - 1/K)\|\pi Q\|^2 + \sum_j \pi_j \|q_j\|^2 / K$. Where slots tell much, devices are seen to agree more than that,
+    and the mean of the integers has the energy. Each is too small where the other holds, so the larger one counts.
+
+    Args:
+        update: The mean of soft counts.
+        soft_counts: Posterior means of the counts.
+        codewords: What each codeword stands for.
+        of_integers: The mean of the decoded integers.
+    """
+    energy, certain = (float(fragments.double().square().sum()) for fragments in (update, of_integers))
+    devices = float(soft_counts.sum(1).double().mean())
+    if energy == 0 or devices < 1:
+        return update
+    popularity, words = soft_counts.double().mean(0) / devices, codewords.double()
+    together, apart = (popularity @ words).square().sum(), popularity @ words.square().sum(1)
+    independent = len(update) * float((1 - 1 / devices) * together + apart / devices)
+    return update * max(1.0, independent / energy, certain / energy)
