@@ -302,10 +302,14 @@ def test_the_unbiased_readout_is_as_long_as_the_truth_along_it(rng):
     unbiased = not_shrunk(soft, soft_counts, words, aggregate("mean", round_to_sum(soft_counts, devices), words))
     shares = [float((u * truth).sum() / truth.square().sum()) for u in (soft, unbiased)]
     assert shares[0] < 0.55
-    assert shares[1] == pytest.approx(1, abs=0.03)  # heavy-tailed words: energies of 20,000 slots vary by about a percent
+    assert shares[1] == pytest.approx(
+        1, abs=0.03
+    )  # heavy-tailed words: energies of 20,000 slots vary by about a percent
     agreed = torch.zeros(slots, 16).scatter_(1, picks[:, :1], float(devices))
     update = aggregate("mean", agreed, words)
-    assert torch.equal(not_shrunk(update, agreed, words, update), update)  # certain, more alike than independent devices
+    assert torch.equal(
+        not_shrunk(update, agreed, words, update), update
+    )  # certain, more alike than independent devices
     torch.testing.assert_close(not_shrunk(update / 2, agreed / 2, words, update), 2 * update)  # a quarter of the energy
 
 

@@ -31,6 +31,10 @@ _DESIGNED = {
     "genie": "two-bases",
 }
 
+# Devices of a slot choose alike more often than independent draws: measured 0.017 on ResNet fragments; of 0, 0.02, 0.04 and
+# 0.08 between the second and the third decode best on ResNet, VGG and digits.
+AGREEMENT = 0.03
+
 
 def decoder_names() -> list[str]:
     """Return the names that `make_decoder` knows."""
@@ -46,7 +50,7 @@ def make_decoder(
         name: One of `decoder_names()`.
         codebook: One unit-norm codeword per row.
         snr_reference: What the receiver knows of its noise: one variance over the `round`, or one for each `slot`.
-        **options: The decoder's own, such as `max_iterations=100` for amp-da, `iterations=20` for gamp or
+        **options: The decoder's own, such as `max_iterations=100` for amp-da, `agreement=0.0` for gamp or
             `layer=CommunicationLayer.load("runs/layer")` for amp-da-net (the bundled one by default).
 
     Example:
@@ -58,9 +62,9 @@ def make_decoder(
     makers: dict[str, Callable[[], Decoder]] = {
         "amp-da": lambda: AmpDa(codebook, **options),
         "amp-da-pooled": lambda: AmpDa(codebook, activity="pooled", **options),
-        "gamp": lambda: Gamp(codebook, noise=noise, **options),
+        "gamp": lambda: Gamp(codebook, noise=noise, **{"agreement": AGREEMENT} | options),
         "amp-da-net": lambda: _trained(codebook, noise, **options),
-        "posterior": lambda: Posterior(codebook, noise=noise, **options),
+        "posterior": lambda: Posterior(codebook, noise=noise, **{"agreement": AGREEMENT} | options),
         "omp": lambda: Omp(codebook, **options),
         "nnls": lambda: Nnls(codebook, **options),
         "genie": lambda: Genie(**options),

@@ -35,6 +35,30 @@ def test_poisson_posterior_equals_the_table(rng, dtype, tolerance):
     assert_near(var, expected_var, 3 * tolerance)
 
 
+@pytest.mark.parametrize("agreement", [1e-3, 0.02, 0.2])
+def test_the_posterior_of_agreeing_devices_equals_the_table(rng, agreement):
+    uniform = torch.rand(3, 500, 100, generator=rng)
+    R, V, rate = -5 + 20 * uniform[0], 10 ** (-6 + 7 * uniform[1]), 10 ** (-6 + 6.3 * uniform[2])
+    rate = 10 * rate / rate.sum(1, keepdim=True)
+    expected_mean, expected_var, _ = table_posterior(R, V, rate, max_count=300, agreement=agreement)
+    mean, var = poisson_posterior(R, V, rate, reach=WIDE, agreement=agreement)
+    assert_near(mean, expected_mean, 1e-5)
+    assert_near(var, expected_var, 3e-5)  # a difference of squares, as above
+    near, near_var = poisson_posterior(R, V, rate, reach=reach_for(1, max_count=100), agreement=agreement)
+    common = (V < 1) & (R < 8)  # up to eight deviations: the lesser of two maxima may be half out of reach
+    assert_near(near[common], expected_mean[common], 0.02)
+    assert_near(near_var[common], expected_var[common], 0.05)
+
+
+def test_little_agreement_is_none(rng):
+    R, V, rate = draw(rng, torch.float64)
+    mean, var = poisson_posterior(R, V, rate, reach=20)
+    again, var_again = poisson_posterior(R, V, rate, reach=20, agreement=1e-13)
+    typical = (V < 1) & (R < 10)  # beyond, the mode is farther from R than a reach of 20
+    torch.testing.assert_close(again[typical], mean[typical], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(var_again[typical], var[typical], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("temperature", [0.05, 0.5, 1.0, 2.0])
 def test_spike_posterior_equals_the_table(rng, temperature):
     R, V, rate = draw(rng)

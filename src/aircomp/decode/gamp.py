@@ -21,7 +21,7 @@ from torch import Tensor
 from aircomp.decode.amp_da import exact_counts, noise_per_slot
 from aircomp.decode.base import Decoded, check_codebook, check_received
 from aircomp.decode.estimate import MAX_STEPS, RoundEstimate, estimate_round, reestimate_round
-from aircomp.decode.prior import poisson_posterior, reach_for
+from aircomp.decode.prior import excess, poisson_posterior, reach_for
 from aircomp.decode.rounding import conclude
 from aircomp.decode.side import slot_rates
 from aircomp.errors import ConfigError
@@ -59,10 +59,10 @@ class PreparedCodebook:
         return cls(codebook, codebook.square())
 
 
-def start(y: Float[Tensor, "slots uses"], rate: Float[Tensor, "#slots codewords"]) -> AmpState:
+def start(y: Float[Tensor, "slots uses"], rate: Float[Tensor, "#slots codewords"], agreement: float = 0.0) -> AmpState:
     """Return the state before the first iteration: the prior's moments, and no residual to correct for yet."""
     prior = rate.expand(len(y), rate.shape[1])
-    return AmpState(x_hat=prior, nu=prior, z=y, v=torch.ones_like(y))
+    return AmpState(x_hat=prior, nu=prior + excess(rate, agreement) * prior, z=y, v=torch.ones_like(y))
 
 
 def output_block(
@@ -110,10 +110,11 @@ def input_block(
     noise_var: Float[Tensor, "#slots 1"],
     rate: Float[Tensor, "#slots codewords"],
     reach: int,
+    agreement: float = 0.0,
 ) -> AmpState:
     """Refresh the counts' posterior mean and variance (Sec. III-E, input block, with a plain Poisson prior)."""
     R, V = pseudo_channel(s, y, book, noise_var)
-    x_hat, nu = poisson_posterior(R, V, rate, reach=reach)
+    x_hat, nu = poisson_posterior(R, V, rate, reach=reach, agreement=agreement)
     return replace(s, x_hat=x_hat, nu=nu)
 
 
@@ -125,12 +126,13 @@ def iterate(
     *,
     iterations: int,
     reach: int,
+    agreement: float = 0.0,
 ) -> AmpState:
     """Run GAMP on slots whose noise variance and rates are known."""
-    s = start(y, rate)
+    s = start(y, rate, agreement)
     for _ in range(iterations):
         s = output_block(s, y, book, noise_var)
-        s = input_block(s, y, book, noise_var, rate, reach)
+        s = input_block(s, y, book, noise_var, rate, reach, agreement)
     return s
 
 
@@ -143,6 +145,7 @@ class Gamp:
         noise: Whether the noise variance is one for the `round`, or follows the power of each `slot`.
         pilot_passes: How often some slots are decoded to improve the estimates of the round.
         fit_steps: Of each fit to the moments of the round, at most.
+        agreement: Probability that two devices of a slot choose alike beyond that of independent draws.
         chunk: Slots computed at a time; bounds the temporaries, changes nothing else.
     """
 
@@ -154,14 +157,17 @@ class Gamp:
         noise: Literal["round", "slot"] = "round",
         pilot_passes: int = 3,
         fit_steps: int = MAX_STEPS,
+        agreement: float = 0.0,
         chunk: int = 512,
     ):
         if noise not in ("round", "slot"):
             raise ConfigError(f"noise is {noise!r}; expected 'round' or 'slot'")
         if iterations < 1 or chunk < 1:
             raise ConfigError(f"iterations {iterations}, chunk {chunk}: expected at least one of each")
+        if not 0 <= agreement < 1:
+            raise ConfigError(f"agreement is {agreement}; expected a probability from 0 to below 1")
         self.codebook, self.iterations, self.noise, self.chunk = check_codebook(codebook), iterations, noise, chunk
-        self.pilot_passes, self.fit_steps = pilot_passes, fit_steps
+        self.pilot_passes, self.fit_steps, self.agreement = pilot_passes, fit_steps, agreement
 
     @torch.no_grad()
     def decode(
@@ -237,12 +243,14 @@ class Gamp:
         book = PreparedCodebook.of(self.codebook.to(received))
         noise_var = noise_var.clamp(min=MIN_NOISE)
         # the variance of the pseudo-channels is largest at the start, where the counts are as unsure as the prior
-        widest = float(noise_var.max() + (rate @ book.rows_squared).max())
+        unsure = (rate + excess(rate, self.agreement) * rate) @ book.rows_squared
+        widest = float(noise_var.max() + unsure.max())
         reach = reach_for(widest, max_count=max(4, math.ceil(float(rate[0].sum()))))
         for first in range(0, len(received), chunk):
             rows = slice(first, first + chunk)
             noise, expected = noise_var[rows, None], rate if len(rate) == 1 else rate[rows]
-            yield rows, iterate(received[rows], book, noise, expected, iterations=self.iterations, reach=reach)
+            options = {"iterations": self.iterations, "reach": reach, "agreement": self.agreement}
+            yield rows, iterate(received[rows], book, noise, expected, **options)
 
     def _pilot(self, received: Tensor, noise_var: Tensor, rate: Tensor, power: float) -> "_Pilot":
         book = PreparedCodebook.of(self.codebook.to(received))

@@ -172,7 +172,7 @@ class Posterior:
             raise ConfigError(f"agreement is {agreement}; expected a probability from 0 to below 1")
         if chunk < 1 or chunk % BLOCK:
             raise ConfigError(f"chunk is {chunk}; expected a multiple of {BLOCK} slots")
-        self.codebook, self.gamp = check_codebook(codebook), Gamp(codebook, noise=noise)
+        self.codebook, self.gamp = check_codebook(codebook), Gamp(codebook, noise=noise, agreement=agreement)
         self.sweeps, self.burn_in, self.chains, self.agreement = sweeps, burn_in, chains, agreement
         self.chunk, self.seed = chunk, seed
 

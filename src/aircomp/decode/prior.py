@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+# a codeword that nobody chooses has an urn of this size: its weight stays finite
+MIN_SHAPE = 1e-12
 # log-weight given up beyond the reach: exp(−16) is the resolution of float32
 NEGLIGIBLE = 16.0
 # Exponents stop here. Above: a mode misplaced by rounding would overflow, and exp(60) outweighs everything already.
@@ -45,19 +47,35 @@ def poisson_posterior(
     rate: Float[Tensor, "#slots codewords"],
     *,
     reach: int,
+    agreement: float = 0.0,
 ) -> tuple[Float[Tensor, "slots codewords"], Float[Tensor, "slots codewords"]]:
     r"""Posterior mean and variance of x ~ Poisson(rate) (Sec. III-E, input block, with α = 1).
 
     $$p(x \mid R) \propto \frac{\mathrm{rate}^x}{x!}\, e^{-(R-x)^2 / 2V}, \qquad x = 0, 1, 2, \dots$$
+
+    Devices of a slot that agree draw from an urn: each choice makes its like more probable (Dirichlet-multinomial). Of a
+    single count this leaves a negative binomial weight, $\Gamma(x + a)\, p^x / x!$, of the same mean.
 
     Args:
         R: Pseudo-observations.
         V: Their variances, positive.
         rate: Poisson rates, one row for all slots or one for each; zero is allowed.
         reach: Counts summed either side of the mode, from `reach_for`.
+        agreement: Probability that two devices choose alike beyond that of independent draws.
     """
-    mode, _, offset, var = _slab_moments(R, V, rate, None, reach, lowest=0)
+    if not agreement:
+        mode, _, offset, var = _slab_moments(R, V, rate, None, reach, lowest=0)
+        return mode + offset, var
+    spread = excess(rate, agreement)
+    shape, log_p = (rate / spread).clamp(min=MIN_SHAPE), torch.log(spread / (1 + spread))
+    mode = _urn_mode(R, V, shape, log_p)
+    _, offset, var = _sum_outwards(R - mode, mode, V.reciprocal(), log_p, None, reach, lowest=0, shape=shape)
     return mode + offset, var
+
+
+def excess(rate: Float[Tensor, "#slots codewords"], agreement: float) -> Float[Tensor, "#slots 1"]:
+    """Return by how much agreement raises the variance of every count, as a share of its mean."""
+    return rate.sum(1, keepdim=True) * (agreement / (1 - agreement))
 
 
 def spike_posterior(
@@ -117,8 +135,20 @@ def _slab_moments(
     log_rate = rate.log()
     steps = 1 if temperature is None else 4
     mode = _mode(R.detach(), V.detach(), rate.detach(), log_rate.detach(), lowest, steps)
-    precision = V.reciprocal()
-    distance = R - mode
+    return mode, *_sum_outwards(R - mode, mode, V.reciprocal(), log_rate, temperature, reach, lowest=lowest)
+
+
+def _sum_outwards(
+    distance: Tensor,
+    mode: Tensor,
+    precision: Tensor,
+    log_rate: Tensor,
+    temperature: Tensor | None,
+    reach: int,
+    *,
+    lowest: int,
+    shape: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
     climb, descend = (distance - 0.5) * precision + log_rate, (-0.5 - distance) * precision - log_rate
     power = None
     if temperature is not None:
@@ -133,6 +163,9 @@ def _slab_moments(
     first = second = torch.zeros_like(distance)
     for k in range(1, reach + 1):
         growth, decay = mode + k, mode - (k - 1)  # m! grows by the one on the way up, shrinks by the other down
+        if shape is not None:
+            growth = growth / ((mode + (k - 1)) + shape)
+            decay = decay / ((mode - k).clamp(min=0) + shape)
         if power is not None:
             growth, decay = (growth / (mode + 1)) ** power, (decay.clamp(min=0) / mode.clamp(min=1)) ** power
         if lowest == 1:
@@ -144,7 +177,7 @@ def _slab_moments(
         second = torch.add(second, both, alpha=k * k)
         up, down = up * shrink, down * shrink
     offset = first / zeroth
-    return mode, zeroth, offset, second / zeroth - offset**2
+    return zeroth, offset, second / zeroth - offset**2
 
 
 def _mode(R: Tensor, V: Tensor, rate: Tensor, log_rate: Tensor, lowest: int, steps: int) -> Tensor:
@@ -159,3 +192,20 @@ def _mode(R: Tensor, V: Tensor, rate: Tensor, log_rate: Tensor, lowest: int, ste
         at = root.clamp(min=1)  # no count below one has a predecessor, and log m stays finite
         root = at - (at - target + V * at.log()) / (1 + V / at)
     return root.floor().clamp(min=lowest)
+
+
+def _urn_mode(R: Tensor, V: Tensor, shape: Tensor, log_p: Tensor) -> Tensor:
+    """Return where the weights of an urn are largest: at zero, or at the one other maximum.
+
+    A count nearby serves where both are alike, so a midpoint stands for the product of a + 1, …, a + x − 1.
+    """
+    upper = R
+    for _ in range(2):
+        at = upper.clamp(min=1.5)  # between the first count and the second: below lies the step from zero
+        upper = R + 0.5 + V * (log_p + torch.log((at + (shape - 1)) / at))
+    upper = upper.floor().clamp(min=1)
+    factorials = torch.lgamma(
+        torch.arange(int(upper.max()) + 1 if upper.numel() else 1, device=R.device, dtype=R.dtype) + 1
+    )
+    above_zero = shape.log() + log_p + (upper - 1) * (log_p + torch.log(shape + upper / 2)) - factorials[upper.long()]
+    return upper.where(above_zero + upper * (R - upper / 2) / V > 0, 0)

@@ -39,10 +39,16 @@ def table_posterior(
     max_count: int,
     log_odds: Tensor | None = None,
     temperature: float = 1.0,
+    agreement: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return mean, variance and probability of activity over the counts 0 to `max_count`, in double precision."""
     m = torch.arange(max_count + 1, dtype=torch.float64)
     log_weight = m * rate.double().log()[..., None] - torch.lgamma(m + 1)
+    if agreement:
+        spread = rate.double().sum(-1, keepdim=True) * agreement / (1 - agreement)
+        a = (rate.double() / spread)[..., None]
+        log_weight = torch.lgamma(a + m) - torch.lgamma(a) - torch.lgamma(m + 1)
+        log_weight = log_weight + m * (spread / (1 + spread)).log()[..., None]
     if log_odds is not None:
         log_weight = log_weight + log_odds.double()[..., None] * (m > 0)
     log_weight = log_weight - (observed.double()[..., None] - m) ** 2 / (2 * variance.double()[..., None])

@@ -134,7 +134,8 @@ def _evaluate(runs: Sequence[Run]) -> Section:
 
 _YARDSTICK = ("posterior_accuracy", "below_posterior", "chains_disagree")
 YARDSTICK_NOTE = (
-    "The posterior is that of independent devices, with the rates and the noise that gamp estimates for the same slots and "
+    "The posterior is that of devices which agree a little, as gamp expects them to, with the rates and the noise that it "
+    "estimates for the same slots and "
     "the true number of devices, which decoders have to estimate. The more its chains "
     "disagree, the less is it sampled to the end."
 )

@@ -40,12 +40,12 @@ class Scale:
     """Slots of each round that decoders are measured on; all if None."""
 
 
-# training on the few slots of digits: small batches, as many steps as fit into three quarters of a minute
+# training on the few slots of digits: small batches, as many steps as fit into a minute
 _SHORT_DIGITS = {
-    "epochs": 16,
+    "epochs": 10,
     "samples_per_epoch": 2_048,
     "data.validation_samples": 1_024,
-    "data.test_samples": 4_000,
+    "data.test_samples": 3_000,
     "data.batch_slots": 128,
 }
 
@@ -69,18 +69,18 @@ SCALES = {
         ),
         Scale(
             name="laptop",
-            what="CIFAR-10, a narrow ResNet for federated runs, fragments of the paper's ResNet for decoders; eight hours",
+            what="CIFAR-10, a narrow ResNet for federated runs, fragments of the paper's ResNet for decoders; two hours on two cores",
             preset="cifar10-laptop",
-            federated={"rounds": 20},
+            federated={"rounds": 16},
             snr_db=(0.0, 5.0, 10.0),
             variants_snr_db=(5.0,),
             collect_preset="cifar10-collect",
-            collected={"rounds": 12},
-            measured={"rounds": 8},
+            collected={"rounds": 10},
+            measured={"rounds": 6},
             other_model={"model.name": "vgg", "model.width": 8},
             other_collected={"model.name": "vgg"},
             pretrain_preset="short",
-            pretrained={"epochs": 12, "samples_per_epoch": 8_192, "data.test_samples": 6_000},
+            pretrained={"epochs": 10, "samples_per_epoch": 8_192, "data.test_samples": 6_000},
             slots=2_000,
         ),
         Scale(
