@@ -1,12 +1,15 @@
+from dataclasses import replace
+
 import pytest
 
 from aircomp.errors import AirCompError
+from aircomp.fl.data import locate
 from aircomp.fl.simulate import configure
 from aircomp.reproduce.catalogue import RESULTS, result_of
-from aircomp.reproduce.jobs import in_order
+from aircomp.reproduce.jobs import in_order, run_jobs
 from aircomp.reproduce.scales import SCALES
 from aircomp.reproduce.summary import decibels_gained, over_seeds
-from aircomp.reproduce.work import KINDS
+from aircomp.reproduce.work import KINDS, run_job
 from aircomp.train.recipe import load_preset
 
 
@@ -65,3 +68,27 @@ def test_decibels_are_counted_between_the_lowest_snrs_that_work():
     assert gained["reached_snr_db"] == pytest.approx(4.0)
     assert gained["gain_db"] == pytest.approx(gained["reference_snr_db"] - 4.0)
     assert decibels_gained(rows, "old", "never", perfect=0.8)["gain_db"] is None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(locate("cifar10") is None, reason="CIFAR-10 is not here; run aircomp data fetch cifar10")
+def test_the_papers_scale_starts_and_steps(tmp_path):
+    """Every kind of job with the paper's settings, shortened: two devices a round, a tenth of their data, a few steps."""
+    few = {"participation.kind": "fixed", "participation.number": 2, "local.data_fraction": 0.1}
+    scale = replace(
+        SCALES["paper"],
+        federated={"rounds": 1} | few,
+        collected={"rounds": 6} | few,
+        measured={"rounds": 1} | few,
+        pretrained={"epochs": 1, "data.train_samples": 640, "data.validation_samples": 64, "data.test_samples": 64},
+        snr_db=(5.0,),
+        decode_snr_db=(5.0,),
+        slots=200,
+    )
+    wanted = [job for name in ("fed_accuracy", "k_error", "quantisation") for _, job in RESULTS[name].jobs(scale, [0])]
+    wanted += [job for name in ("variants", "codebook_geometry") for _, job in RESULTS[name].jobs(scale, [0])[:1]]
+    run_jobs(wanted, tmp_path, run_job)
+    assert {job.kind for job in in_order(wanted)} == set(KINDS)
+    for job in wanted:
+        assert job.payload(tmp_path)["rows"]
