@@ -75,6 +75,8 @@ def test_noise_and_constant_have_the_norm_of_what_they_replace(kind, messages, r
     # two float32 norms of a thousand entries
     torch.testing.assert_close(result.norm(dim=1), messages.norm(dim=1), rtol=1e-5, atol=0)
     assert not torch.equal(result[1], messages[1])
+    longer = corrupt(messages, BAD, CorruptionSettings(kind=kind, length=10.0), rng=rng)
+    torch.testing.assert_close(longer[BAD].norm(dim=1), 10 * messages[BAD].norm(dim=1))
 
 
 def test_constant_rows_hold_one_value(messages, rng):

@@ -51,8 +51,9 @@ def test_seeds_become_mean_and_spread():
     found = [({"a": 1}, {"rows": [{"x": 1.0, "b": 2}]}), ({"a": 1}, {"rows": [{"x": 3.0, "b": 2}]})]
     found += [({"a": 2}, {"rows": [{"x": 5.0, "b": 2}]})]
     rows = over_seeds(found, ("a", "b"), ("x",))
-    assert rows[0] == {"a": 1, "b": 2, "seeds": 2, "x": 2.0, "x_std": pytest.approx(2**0.5)}
-    assert rows[1] == {"a": 2, "b": 2, "seeds": 1, "x": 5.0, "x_std": None}
+    spread = {"x_std": pytest.approx(2**0.5), "x_values": [1.0, 3.0]}
+    assert rows[0] == {"a": 1, "b": 2, "seeds": 2, "x": 2.0} | spread
+    assert rows[1] == {"a": 2, "b": 2, "seeds": 1, "x": 5.0, "x_std": None, "x_values": [5.0]}
 
 
 def curve(uplink, *accuracies):

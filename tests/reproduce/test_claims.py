@@ -1,27 +1,37 @@
+import statistics
+
 import pytest
 
 from aircomp.reproduce.catalogue import RESULTS
 from aircomp.reproduce.claims import CLAIMS, Claim, judge
 
 
-def row(name, value, std):
-    return {"way": name, "x": value, "x_std": std, "seeds": 4}
+def row(name, values):
+    return {"way": name, "x": statistics.fmean(values), "x_std": 0.1, "x_values": values, "seeds": len(values)}
 
 
 def verdict(one, other, spread, **claim):
-    rows = [row("a", one, spread), row("b", other, spread)]
+    """Judge two ways whose seeds vary much, but alike: their difference varies by `spread` only."""
+    seeds = (-0.2, 0.0, 0.2)
+    varied = [other + seed + spread * sign for seed, sign in zip(seeds, (-1, 0, 1), strict=True)]
+    rows = [row("a", [one + seed for seed in seeds]), row("b", varied)]
     (found,) = judge([Claim("a against b", "x", {"way": "a"}, {"way": "b"}, **claim)], rows)
-    assert (found["one"], found["other"], found["one_std"]) == (one, other, spread)
+    assert (found["one"], found["other"], found["one_std"]) == (pytest.approx(one), pytest.approx(other), 0.1)
     return found["verdict"]
 
 
-# four seeds with a spread of .02 each: the difference has a standard error of .02 / 2 · √2 = .0141
+# three differences with a spread of .01: 2.92 standard errors are 2.92 · .01 / √3 = .0169
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
-    [(0.80, 0.77, "seen"), (0.80, 0.78, "undecided"), (0.78, 0.80, "undecided"), (0.77, 0.80, "contradicted")],
+    [(0.80, 0.78, "seen"), (0.80, 0.785, "undecided"), (0.785, 0.80, "undecided"), (0.78, 0.80, "contradicted")],
 )
-def test_larger_needs_two_standard_errors(one, other, expected):
-    assert verdict(one, other, 0.02) == expected
+def test_larger_must_be_more_than_chance(one, other, expected):
+    assert verdict(one, other, 0.01) == expected
+
+
+def test_one_seed_decides_nothing():
+    claim = Claim("a against b", "x", {"way": "a"}, {"way": "b"})
+    assert [found["verdict"] for found in judge([claim], [row("a", [0.9]), row("b", [0.1])])] == ["undecided"]
 
 
 def test_a_margin_must_be_exceeded():
@@ -38,7 +48,7 @@ def test_near_is_either_side_of_the_margin(other, spread, expected):
 
 
 def test_a_claim_about_what_was_not_measured_is_left_out():
-    assert judge([Claim("a against c", "x", {"way": "a"}, {"way": "c"})], [row("a", 1.0, None)]) == []
+    assert judge([Claim("a against c", "x", {"way": "a"}, {"way": "c"})], [row("a", [1.0])]) == []
 
 
 def test_every_result_has_claims():

@@ -21,6 +21,8 @@ class CorruptionSettings(Settings):
     """Part of the active devices that is corrupted in each round (paper: 0.2)."""
     factor: float = 10.0
     """scale: what the update is multiplied with."""
+    length: float = Field(default=1.0, ge=0)
+    """noise, constant: their norm, in norms of the update that they replace."""
 
 
 def corrupted_devices(
@@ -47,7 +49,8 @@ def corrupt(
 ) -> Float[Tensor, "devices params"]:
     """Replace the rows of the corrupted devices; the other rows keep their bits, and the input is left alone.
 
-    The noise and the constant have the norm of the row they replace: the receiver cannot tell them by their size.
+    The noise and the constant have the norm of the row they replace, times `length`: at one the receiver cannot tell
+    them by their size.
     A silent device transmits nothing: `messages` comes back as it is, and the caller removes the rows in `bad`
     before they are encoded.
     """
@@ -72,4 +75,4 @@ def _replacement(
         case _:
             # drawn where the generator lives, then moved: the same noise whatever the device
             direction = torch.randn(rows.shape, dtype=rows.dtype, device=rng.device, generator=rng).to(rows.device)
-    return torch.nn.functional.normalize(direction, dim=1) * rows.norm(dim=1, keepdim=True)
+    return torch.nn.functional.normalize(direction, dim=1) * (settings.length * rows.norm(dim=1, keepdim=True))

@@ -36,6 +36,8 @@ class Scale:
     decode_snr_db: tuple[float, ...] = (0.0, 3.0, 5.0, 10.0, 15.0, 20.0)
     variants_snr_db: tuple[float, ...] = (0.0, 5.0, 10.0)
     """Of the federated runs that compare variants of training."""
+    noise_lengths: tuple[float, ...] = (10.0,)
+    """How long the noise of corrupted devices is, in lengths of their updates; the paper does not tell."""
     slots: int | None = None
     """Slots of each round that decoders are measured on; all if None."""
 
@@ -59,6 +61,7 @@ SCALES = {
             federated={"rounds": 24},
             snr_db=(-5.0, 0.0, 3.0, 5.0, 10.0, 15.0, 20.0),
             variants_snr_db=(0.0, 10.0),
+            noise_lengths=(1.0, 10.0),
             collect_preset="digits",
             collected={"rounds": 60},
             measured={"rounds": 16},
@@ -69,7 +72,7 @@ SCALES = {
         ),
         Scale(
             name="laptop",
-            what="CIFAR-10, a narrow ResNet for federated runs, fragments of the paper's ResNet for decoders; two hours on two cores",
+            what="CIFAR-10, a narrow ResNet for federated runs, the paper's ResNet for decoders; two hours on two cores",
             preset="cifar10-laptop",
             federated={"rounds": 16},
             snr_db=(0.0, 5.0, 10.0),

@@ -16,7 +16,8 @@ def over_seeds(found: Iterable[tuple[Row, Any]], by: Sequence[str], fields: Sequ
     Args:
         found: Fields that identify a job, and its payload with `rows`.
         by: What tells apart.
-        fields: What is averaged; each gets a `<field>_std` (of a sample; None if there is but one).
+        fields: What is averaged; each gets a `<field>_std` (of a sample; None if there is but one) and, in the order of
+            `found`, its `<field>_values`.
     """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for identity, payload in found:
@@ -30,6 +31,7 @@ def over_seeds(found: Iterable[tuple[Row, Any]], by: Sequence[str], fields: Sequ
             values = [each[name] for each in same if each.get(name) is not None]
             row[name] = statistics.fmean(values) if values else None
             row[f"{name}_std"] = statistics.stdev(values) if len(values) > 1 else None
+            row[f"{name}_values"] = values
         rows.append(row)
     return rows
 
