@@ -309,7 +309,7 @@ def _rules_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
         settings = {"uplink": "amp-da-net", "channel.snr_db": 10.0, "channel.snr_reference": "slot"}
         settings |= {"aggregate.rule": rule, "feedback.kind": feedback}
         settings |= {"corruption.kind": "noise", "corruption.length": length}
-        identity = {"noise": f"{length:g} times", "rule": rule, "error_feedback": feedback}
+        identity = {"noise": f"×{length:g}", "rule": rule, "error_feedback": feedback}
         found.append((identity, federated(scale, seed, settings)))
     return found
 

@@ -85,7 +85,7 @@ def _at(snr_db: float, **where: Any) -> Where:
     return where | {"snr_db": snr_db}
 
 
-_TRAINED, _OFF = "trained_on", {"error_feedback": "off", "noise": "10 times"}
+_TRAINED, _OFF = "trained_on", {"error_feedback": "off", "noise": "×10"}
 CLAIMS: dict[str, tuple[Claim, ...]] = {
     "fed_accuracy": (
         Claim("AMP-DA collapses at 0 dB", "test_accuracy", _PERFECT, _at(0.0, uplink="amp-da"), margin=LOST),

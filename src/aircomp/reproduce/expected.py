@@ -41,9 +41,11 @@ def deviations(rows: Sequence[Row], expectation: dict[str, Any]) -> list[str]:
         for name in _measured(before or {}):
             assert before is not None
             band = before[f"{name}_band"]
-            if row.get(name) is None or abs(row[name] - before[name]) > band:
+            now = row.get(name)
+            if now is None or abs(now - before[name]) > band:
                 what = ", ".join(f"{k} {v}" for k, v in _identity(row))
-                found.append(f"{name} of {what}: {row.get(name)} instead of {before[name]:.4g} ± {band:.2g}")
+                given = "nothing" if now is None else f"{now:.4g}"
+                found.append(f"{name} of {what}: {given} instead of {before[name]:.4g} ± {band:.2g}")
     return found
 
 
