@@ -59,12 +59,13 @@ def make_decoder(
         [1, 1, 1, 1]
     """
     noise = "slot" if snr_reference == "slot" else "round"
+    agreeing: dict[str, Any] = {"agreement": AGREEMENT} | options
     makers: dict[str, Callable[[], Decoder]] = {
         "amp-da": lambda: AmpDa(codebook, **options),
         "amp-da-pooled": lambda: AmpDa(codebook, activity="pooled", **options),
-        "gamp": lambda: Gamp(codebook, noise=noise, **{"agreement": AGREEMENT} | options),
+        "gamp": lambda: Gamp(codebook, noise=noise, **agreeing),
         "amp-da-net": lambda: _trained(codebook, noise, **options),
-        "posterior": lambda: Posterior(codebook, noise=noise, **{"agreement": AGREEMENT} | options),
+        "posterior": lambda: Posterior(codebook, noise=noise, **agreeing),
         "omp": lambda: Omp(codebook, **options),
         "nnls": lambda: Nnls(codebook, **options),
         "genie": lambda: Genie(**options),
