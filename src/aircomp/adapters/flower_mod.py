@@ -28,7 +28,7 @@ from aircomp.adapters.flower_records import (
     index_dtype,
 )
 from aircomp.device.feedback import FeedbackSettings, add_memory, feedback_ratio, remember
-from aircomp.encode.schedule import place
+from aircomp.encode.schedule import only, place
 from aircomp.errors import ShapeError
 from aircomp.quantize.fragment import join, split
 from aircomp.quantize.nearest import lookup, nearest
@@ -114,7 +114,7 @@ def _quantize(text: Float[Tensor, " params"], announced: ArrayRecord) -> tuple[n
     codebook = torch.from_numpy(announced["codebook"].numpy())
     asked = torch.from_numpy(announced[ASKED].numpy()) if ASKED in announced else None
     fragments = split(text, codebook.shape[1])
-    indices = nearest(fragments if asked is None else fragments[asked], codebook)
+    indices = nearest(only(fragments, asked), codebook)
     reconstruction = join(place(lookup(indices, codebook), asked, len(fragments)), text.numel())
     return indices.numpy().astype(index_dtype(len(codebook))), reconstruction
 

@@ -34,7 +34,7 @@ from aircomp.adapters.flower_records import (
 from aircomp.adapters.flower_replies import Answer, Roll, collect
 from aircomp.aggregation import Rule
 from aircomp.device.feedback import FeedbackSettings
-from aircomp.encode.schedule import AirSettings, place
+from aircomp.encode.schedule import AirSettings, place, told_snr
 from aircomp.errors import ConfigError, TrainingDiverged
 from aircomp.link import Announced
 from aircomp.quantize.fragment import join, num_slots
@@ -169,9 +169,7 @@ class UplinkStrategy(Strategy):
         trained = self.train_base_station(server_round, arrays)
         check_same_arrays(arrays, trained)
         base_update = (flatten(trained, names) - weights).to(self.device)
-        # told only where it is asked for, so that users' own uplinks need not know the argument
-        adapts = getattr(self.uplink, "air", AirSettings()).repeat == "auto" and self._snr_db is not None
-        known = {"snr_db": self._snr_db} if adapts else {}
+        known = told_snr(getattr(self.uplink, "air", AirSettings()), self._snr_db)
         codebook_rng = rngs.generator(self.seed, "codebook", server_round - 1)
         announced = self.uplink.broadcast(base_update, rng=codebook_rng, **known)
         return _Round(arrays, names, weights, announced)

@@ -18,7 +18,7 @@ from typing import Any
 
 from aircomp import rng as rngs
 from aircomp.errors import AirCompError
-from aircomp.fl import models
+from aircomp.fl import models, ray_executor
 from aircomp.fl.data import ImageData, load
 from aircomp.fl.executors import one_thread
 from aircomp.fl.experiment import Experiment
@@ -39,9 +39,7 @@ Seconds = dict[str, float]
 
 def bench_flower(rounds: int, devices: int, workers: int) -> list[Row]:
     """Return seconds per round of the three contenders: medians without the first round."""
-    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-    # Ray's workers run at niceness 15: on a busy machine they would stand still while our own processes train
-    for name, value in {**quiet, "RAY_worker_niceness": "0"}.items():
+    for name, value in ({"FLWR_TELEMETRY_ENABLED": "0"} | ray_executor.ENVIRONMENT).items():
         os.environ.setdefault(name, value)
     import aircomp.adapters.flower  # noqa: F401  says at once which extra is missing
 

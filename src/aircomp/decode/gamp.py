@@ -21,7 +21,7 @@ from torch import Tensor
 from aircomp.decode.amp_da import exact_counts, noise_per_slot
 from aircomp.decode.base import Decoded, check_codebook, check_received
 from aircomp.decode.estimate import MAX_STEPS, RoundEstimate, estimate_round, reestimate_round
-from aircomp.decode.prior import excess, poisson_posterior, reach_for
+from aircomp.decode.prior import poisson_posterior, reach_for, variance
 from aircomp.decode.rounding import conclude
 from aircomp.decode.side import slot_rates
 from aircomp.errors import ConfigError
@@ -61,8 +61,9 @@ class PreparedCodebook:
 
 def start(y: Float[Tensor, "slots uses"], rate: Float[Tensor, "#slots codewords"], agreement: float = 0.0) -> AmpState:
     """Return the state before the first iteration: the prior's moments, and no residual to correct for yet."""
-    prior = rate.expand(len(y), rate.shape[1])
-    return AmpState(x_hat=prior, nu=prior + excess(rate, agreement) * prior, z=y, v=torch.ones_like(y))
+    shape = (len(y), rate.shape[1])
+    nu = variance(rate, agreement).expand(shape)
+    return AmpState(x_hat=rate.expand(shape), nu=nu, z=y, v=torch.ones_like(y))
 
 
 def output_block(
@@ -243,8 +244,7 @@ class Gamp:
         book = PreparedCodebook.of(self.codebook.to(received))
         noise_var = noise_var.clamp(min=MIN_NOISE)
         # the variance of the pseudo-channels is largest at the start, where the counts are as unsure as the prior
-        unsure = (rate + excess(rate, self.agreement) * rate) @ book.rows_squared
-        widest = float(noise_var.max() + unsure.max())
+        widest = float(noise_var.max() + (variance(rate, self.agreement) @ book.rows_squared).max())
         reach = reach_for(widest, max_count=max(4, math.ceil(float(rate[0].sum()))))
         for first in range(0, len(received), chunk):
             rows = slice(first, first + chunk)

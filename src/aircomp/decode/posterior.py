@@ -168,8 +168,6 @@ class Posterior:
     ):
         if sweeps < 1 or burn_in < 0 or chains < 2:
             raise ConfigError(f"sweeps {sweeps}, burn_in {burn_in}, chains {chains}: expected at least 1, 0 and 2")
-        if not 0 <= agreement < 1:
-            raise ConfigError(f"agreement is {agreement}; expected a probability from 0 to below 1")
         if chunk < 1 or chunk % BLOCK:
             raise ConfigError(f"chunk is {chunk}; expected a multiple of {BLOCK} slots")
         self.codebook, self.gamp = check_codebook(codebook), Gamp(codebook, noise=noise, agreement=agreement)

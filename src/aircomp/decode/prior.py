@@ -73,6 +73,11 @@ def poisson_posterior(
     return mode + offset, var
 
 
+def variance(rate: Float[Tensor, "#slots codewords"], agreement: float) -> Float[Tensor, "#slots codewords"]:
+    """Return the variance of every count beforehand: its mean, and more where devices agree."""
+    return rate + excess(rate, agreement) * rate
+
+
 def excess(rate: Float[Tensor, "#slots codewords"], agreement: float) -> Float[Tensor, "#slots 1"]:
     """Return by how much agreement raises the variance of every count, as a share of its mean."""
     return rate.sum(1, keepdim=True) * (agreement / (1 - agreement))
@@ -101,10 +106,7 @@ def spike_posterior(
         temperature: The posterior is raised to 1/temperature: below one it approaches the mode.
     """
     mode, total, offset, var = _slab_moments(R, V, rate, temperature, reach, lowest=1)
-    factorials = torch.lgamma(
-        torch.arange(int(mode.max()) + 1 if mode.numel() else 1, device=R.device, dtype=R.dtype) + 1
-    )
-    logit = mode * (rate.log() + (R - mode / 2) / V) - factorials[mode.long()]
+    logit = mode * (rate.log() + (R - mode / 2) / V) - _log_factorial(mode)
     if log_odds is not None:
         logit = logit + log_odds
     if temperature is not None:
@@ -204,8 +206,11 @@ def _urn_mode(R: Tensor, V: Tensor, shape: Tensor, log_p: Tensor) -> Tensor:
         at = upper.clamp(min=1.5)  # between the first count and the second: below lies the step from zero
         upper = R + 0.5 + V * (log_p + torch.log((at + (shape - 1)) / at))
     upper = upper.floor().clamp(min=1)
-    factorials = torch.lgamma(
-        torch.arange(int(upper.max()) + 1 if upper.numel() else 1, device=R.device, dtype=R.dtype) + 1
-    )
-    above_zero = shape.log() + log_p + (upper - 1) * (log_p + torch.log(shape + upper / 2)) - factorials[upper.long()]
+    above_zero = shape.log() + log_p + (upper - 1) * (log_p + torch.log(shape + upper / 2)) - _log_factorial(upper)
     return upper.where(above_zero + upper * (R - upper / 2) / V > 0, 0)
+
+
+def _log_factorial(counts: Tensor) -> Tensor:
+    """Return log x! of whole numbers, by a table: there are few of them."""
+    largest = int(counts.max()) if counts.numel() else 0
+    return torch.lgamma(torch.arange(largest + 1, device=counts.device, dtype=counts.dtype) + 1)[counts.long()]

@@ -53,6 +53,11 @@ def choose_repeat(settings: AirSettings, snr_db: float | None, num_slots: int) -
     return max(1, min(wanted, num_slots))
 
 
+def told_snr(settings: AirSettings, snr_db: float | None) -> dict[str, float]:
+    """Return the argument of `broadcast` with the estimated SNR, or none: users' own uplinks need not know of it."""
+    return {"snr_db": snr_db} if settings.repeat == "auto" and snr_db is not None else {}
+
+
 def schedule(energy: Float[Tensor, " slots"], repeat: int) -> Int[Tensor, " asked"] | None:
     """Return the slots with most energy, in ascending order, so few that each can be sent `repeat` times.
 

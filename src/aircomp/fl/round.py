@@ -20,6 +20,7 @@ from aircomp.aggregation import Rule
 from aircomp.device.corrupt import corrupt, corrupted_devices
 from aircomp.device.feedback import add_memory, feedback_ratio, remember
 from aircomp.device.local import LocalResult
+from aircomp.encode.schedule import told_snr
 from aircomp.errors import TrainingDiverged
 from aircomp.fl.executors import Executor
 from aircomp.fl.experiment import Experiment
@@ -164,9 +165,7 @@ def communicate(
         federation.uplink,
     )
     base = (federation.before or _same)(base_update).to(to)
-    # told only where it is asked for, so that users' own uplinks need not know the argument
-    adapts = federation.experiment.air.repeat == "auto" and state.snr_db is not None
-    known = {"snr_db": state.snr_db} if adapts else {}
+    known = told_snr(federation.experiment.air, state.snr_db)
     announced = uplink.broadcast(base, rng=rngs.generator(seed, "codebook", index), **known)
     encoded = uplink.encode(sent.messages.to(to), announced)
     received = uplink.transmit(encoded, announced, rng=rngs.generator(seed, "noise", index))

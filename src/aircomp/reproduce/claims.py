@@ -68,7 +68,8 @@ def _judged(claim: Claim, one: Row, other: Row) -> Row:
 
 def _standard_error(one: Row, other: Row, name: str) -> float:
     """Return that of the difference, from pairs of equal seed: they share data and noise. One seed tells nothing."""
-    pairs = list(zip(one[f"{name}_values"], other[f"{name}_values"], strict=False))
+    both = zip(one[f"{name}_values"], other[f"{name}_values"], strict=False)
+    pairs = [(a, b) for a, b in both if a is not None and b is not None]
     return statistics.stdev(a - b for a, b in pairs) / len(pairs) ** 0.5 if len(pairs) > 1 else math.inf
 
 

@@ -8,9 +8,10 @@ from typing import Any
 from aircomp import results
 from aircomp.report.page import Section, Table, write_figures, write_page
 from aircomp.reproduce import claims
-from aircomp.reproduce.catalogue import Found, Outcome, Result
+from aircomp.reproduce.catalogue import Result
 from aircomp.reproduce.expected import deviations, expected
 from aircomp.reproduce.jobs import Job, Payload, in_order
+from aircomp.reproduce.parts import Found, Outcome
 from aircomp.reproduce.scales import Scale
 from aircomp.results import Row
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from aircomp.reproduce.catalogue import Outcome, Result
+from aircomp.reproduce.catalogue import Result
 from aircomp.reproduce.jobs import ALONE, Crew, Job, run_jobs
 from aircomp.reproduce.page import write_all, write_outcome
+from aircomp.reproduce.parts import Outcome
 from aircomp.reproduce.scales import Scale
 from aircomp.reproduce.work import run_job
 

@@ -31,7 +31,7 @@ def over_seeds(found: Iterable[tuple[Row, Any]], by: Sequence[str], fields: Sequ
             values = [each[name] for each in same if each.get(name) is not None]
             row[name] = statistics.fmean(values) if values else None
             row[f"{name}_std"] = statistics.stdev(values) if len(values) > 1 else None
-            row[f"{name}_values"] = values
+            row[f"{name}_values"] = [each.get(name) for each in same]
         rows.append(row)
     return rows
 

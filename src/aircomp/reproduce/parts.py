@@ -1,0 +1,39 @@
+"""What results are made of: shared jobs, and what comes out of them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from aircomp.report.page import Figure, Table
+from aircomp.reproduce.jobs import Job, Payload
+from aircomp.reproduce.scales import Scale
+from aircomp.results import Row
+
+Found = list[tuple[Row, Payload]]
+"""What identifies each job within its result, and what the job found."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished result."""
+
+    rows: list[Row]
+    tables: tuple[Table, ...]
+    figures: tuple[Figure, ...]
+
+
+def federated(scale: Scale, seed: int, settings: dict[str, Any], layer: Job | None = None) -> Job:
+    """Return one federated run."""
+    everything = scale.federated | {"seed": seed} | settings
+    return Job("simulate", {"preset": scale.preset, "settings": everything}, () if layer is None else (layer,))
+
+
+def fragments(scale: Scale, seed: int, settings: dict[str, Any] | None = None) -> Job:
+    """Return a collection of fragments, the raw ones included."""
+    everything = scale.collected | {"seed": seed} | (settings or {})
+    return Job("collect", {"preset": scale.collect_preset, "settings": everything, "raw": True})
+
+
+def trained(scale: Scale, seed: int, settings: dict[str, Any], *collections: Job) -> Job:
+    """Return a layer trained on some collections."""
+    everything = scale.pretrained | {"seed": seed} | settings
+    return Job("pretrain", {"preset": scale.pretrain_preset, "settings": everything}, collections)

@@ -1,0 +1,186 @@
+"""Results of federated runs: over SNR, with variants of training, on another architecture, with corrupted devices."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+from aircomp.report.rows import HEADINGS, SHARE, bars_of, lines_of, present, series_of, table_of
+from aircomp.reproduce import paper
+from aircomp.reproduce.jobs import Job
+from aircomp.reproduce.parts import Found, Outcome, federated, fragments, trained
+from aircomp.reproduce.scales import Scale
+from aircomp.reproduce.summary import decibels_gained, over_seeds
+from aircomp.results import Row
+
+# ── federated accuracy (Table I) ─────────────────────────────────────────────────────────────────────────────────────
+
+CONTENDERS: dict[str, dict[str, Any]] = {
+    "amp-da": {"uplink": "amp-da"},
+    "amp-da-net": {"uplink": "amp-da-net", "side_information": "none"},
+    "best": {"uplink": "amp-da-net", "aggregate.readout": "unbiased", "air.repeat": "auto"},
+}
+
+
+def fed_accuracy_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
+    """Return a run for each contender, SNR and seed, and perfect aggregation."""
+    found = []
+    for seed in seeds:
+        found.append(({"uplink": "perfect", "snr_db": None}, federated(scale, seed, {"uplink": "perfect"})))
+        for name, settings in CONTENDERS.items():
+            for snr_db in scale.snr_db:
+                noise = {"channel.snr_db": snr_db, "channel.snr_reference": "slot"}
+                found.append(({"uplink": name, "snr_db": snr_db}, federated(scale, seed, settings | noise)))
+    return found
+
+
+def fed_accuracy(scale: Scale, found: Found) -> Outcome:
+    """Show accuracy and stability over SNR, and the decibels gained."""
+    fields = ("test_accuracy", "stability", "accuracy", "update_nmse", "num_active_mae", "seconds")
+    rows = over_seeds(found, ("uplink", "snr_db"), fields)
+    for row in rows:
+        row["paper_test_accuracy"] = paper.TEST_ACCURACY.get((row["uplink"], row["snr_db"]))
+    noisy = [row for row in rows if row["snr_db"] is not None]
+    gains = [decibels_gained(noisy, "amp-da", other, rows[0]["test_accuracy"]) for other in list(CONTENDERS)[1:]]
+    headings = (
+        "uplink",
+        "snr_db",
+        "test_accuracy",
+        "paper_test_accuracy",
+        "stability",
+        "accuracy",
+        "update_nmse",
+        "seeds",
+    )
+    tables = (
+        table_of("Test accuracy and stability", rows, headings, f"{paper.NOTE} {BEST_NOTE}"),
+        table_of(
+            "Decibels gained over AMP-DA", gains, ("uplink", "reference_snr_db", "reached_snr_db", "gain_db"), GAIN_NOTE
+        ),
+    )
+    levels = {"perfect": rows[0]["test_accuracy"]}
+    series = series_of(noisy, ["uplink"], "snr_db", "test_accuracy")
+    drawn = present(
+        [
+            lines_of(
+                series, HEADINGS["snr_db"], HEADINGS["test_accuracy"], "Test accuracy", references=levels, limits=SHARE
+            ),
+            lines_of(
+                series_of(noisy, ["uplink"], "snr_db", "stability"),
+                HEADINGS["snr_db"],
+                "standard deviation of the last ten",
+                "Stability",
+            ),
+        ]
+    )
+    return Outcome(rows + gains, tables, drawn)
+
+
+BEST_NOTE = (
+    "Best: the same decoder told each slot's layer and the base station's own codeword, its unbiased readout, and slots "
+    "sent several times where the estimated SNR is low, at the same channel uses and energy."
+)
+GAIN_NOTE = (
+    "The reference is the lowest SNR at which AMP-DA ends within two points of perfect aggregation; beside it the lowest "
+    "measured or interpolated SNR at which the other decoder does, at most the range measured."
+)
+
+# ── variants ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "baseline": ({}, {}),
+    "curvature-aware": ({"data.curvature_aware": True}, {"quantize.curvature_aware": True}),
+    "quantisation loss": ({"loss.quantization": 0.1}, {}),
+}
+
+
+def variants_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
+    """Return runs over layers trained in three ways."""
+    found = []
+    for seed in seeds:
+        for name, (training, running) in VARIANTS.items():
+            layer = trained(scale, seed, training, fragments(scale, seed))
+            for snr_db in scale.variants_snr_db:
+                settings = {"uplink": "amp-da-net", "channel.snr_db": snr_db, "channel.snr_reference": "slot"}
+                job = federated(scale, seed, settings | running, layer)
+                found.append(({"variant": name, "snr_db": snr_db}, job))
+    return found
+
+
+def variants(scale: Scale, found: Found) -> Outcome:
+    """Show where the variants end."""
+    fields = ("test_accuracy", "stability", "accuracy", "update_nmse")
+    rows = over_seeds(found, ("variant", "snr_db"), fields)
+    return _by_snr(rows, "variant", "Test accuracy of the variants", fields)
+
+
+def _by_snr(rows: list[Row], label: str, title: str, fields: Sequence[str]) -> Outcome:
+    table = table_of(title, rows, (label, "snr_db", *fields, "seeds"), paper.FIGURES_ONLY)
+    series = series_of(rows, [label], "snr_db", "test_accuracy")
+    line = lines_of(series, HEADINGS["snr_db"], HEADINGS["test_accuracy"], title, limits=SHARE)
+    return Outcome(rows, (table,), present([line]))
+
+
+# ── another architecture ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def generalisation_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
+    """Return runs of the other architecture, over layers trained on either."""
+    found = []
+    for seed in seeds:
+        layers = {
+            "the other architecture": trained(scale, seed, {}, fragments(scale, seed)),
+            "the same architecture": trained(scale, seed, {}, fragments(scale, seed, scale.other_collected)),
+        }
+        settings = scale.other_model | {"channel.snr_db": 10.0, "channel.snr_reference": "slot"}
+        for name, layer in layers.items():
+            job = federated(scale, seed, settings | {"uplink": "amp-da-net"}, layer)
+            found.append(({"trained_on": name}, job))
+        for uplink, name in (("perfect", "perfect aggregation"), ("amp-da-net", "the layer of the package")):
+            found.append(({"trained_on": name}, federated(scale, seed, settings | {"uplink": uplink})))
+    return found
+
+
+def generalisation(scale: Scale, found: Found) -> Outcome:
+    """Show where they end and how one seed got there."""
+    fields = ("test_accuracy", "stability", "accuracy", "update_nmse")
+    rows = over_seeds(found, ("trained_on",), fields)
+    title = "The unseen architecture at 10 dB, by what the layer was trained on"
+    curves = {row["trained_on"]: payload["curve"] for row, payload in found}
+    line = lines_of(curves, "round", HEADINGS["test_accuracy"], "One seed's convergence", limits=SHARE)
+    return Outcome(
+        rows, (table_of(title, rows, ("trained_on", *fields, "seeds"), paper.FIGURES_ONLY),), present([line])
+    )
+
+
+# ── aggregation rules ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rules_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
+    """Return a run for each rule, error feedback and length of the noise."""
+    found = []
+    for seed, length, rule, feedback in product(
+        seeds, scale.noise_lengths, ("mean", "trimmed-mean", "majority-vote"), ("off", "plain")
+    ):
+        settings = {"uplink": "amp-da-net", "channel.snr_db": 10.0, "channel.snr_reference": "slot"}
+        settings |= {"aggregate.rule": rule, "feedback.kind": feedback}
+        settings |= {"corruption.kind": "noise", "corruption.length": length}
+        identity = {"noise": f"×{length:g}", "rule": rule, "error_feedback": feedback}
+        found.append((identity, federated(scale, seed, settings)))
+    return found
+
+
+def rules(scale: Scale, found: Found) -> Outcome:
+    """Show where the rules end."""
+    fields = ("test_accuracy", "best_test_accuracy", "stability", "feedback_ratio", "accuracy")
+    rows = over_seeds(found, ("noise", "rule", "error_feedback"), fields)
+    title = "20 % of the devices send noise, 10 dB"
+    bars = bars_of(rows, "rule", ["error_feedback", "noise"], "test_accuracy", title)
+    table = table_of(
+        title, rows, ("noise", "rule", "error_feedback", *fields, "seeds"), f"{NOISE_NOTE} {paper.FIGURES_ONLY}"
+    )
+    return Outcome(rows, (table,), present([bars]))
+
+
+NOISE_NOTE = (
+    "The noise is so many times as long as the update that it replaces; the paper does not tell how long its noise was."
+)
