@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from aircomp.decode import amp_da_net
-from aircomp.decode.amp_da_net import BATCH_ESTIMATE, AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decode.amp_da_net import BATCH_ESTIMATE, AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings, _number
 from aircomp.decode.gamp import MIN_NOISE, Gamp, PreparedCodebook, iterate
 from aircomp.decode.net_blocks import (
     Evidence,
@@ -421,16 +421,21 @@ def test_mistakes_are_named(as_in_production):
         AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, chunk=0)
 
 
-def test_the_network_finds_as_many_devices_as_it_is_told():
+def test_the_number_of_devices_is_what_the_network_finds_when_told_what_moments_say():
     received, popularity, _, _ = draw_round(600, 9, 3.0)
     net = trained()
     found = AmpDaNetDecoder(net, CODEBOOK).decode(received, popularity).num_active_hat
     shared, noise = Gamp(CODEBOOK).estimate(received, popularity)
-    rate = shared.rate * (found / shared.num_active)
     with torch.no_grad():
-        again = net.unroll(received, CODEBOOK, rate, noise, hold_total=True).num_active_hat.item()
-    # from one pilot slot in two, by one step of the secant rule: it met at 0.03 devices here, starting 0.2 apart
-    assert again == pytest.approx(found, abs=0.1)
+        again = net.unroll(received, CODEBOOK, shared.rate, noise, hold_total=True).num_active_hat.item()
+    assert abs(again - shared.num_active) > 0.1  # the network disagrees, so that the next line says something
+    assert found == pytest.approx(again, abs=1e-4)
+
+
+def test_a_number_of_devices_far_from_what_moments_say_is_not_believed():
+    found = [_number(told=10.0, found=found) for found in (10.0, 8.0, 14.0, 5.0, 4.0, 22.0)]
+    # up to two fifths away it is believed, from three fifths on it is not
+    assert found == pytest.approx([10.0, 8.0, 14.0, 7.5, 10.0, 10.0])
 
 
 def test_em_moves_the_number_of_devices_if_it_may():

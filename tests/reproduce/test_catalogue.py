@@ -8,7 +8,7 @@ from aircomp.fl.simulate import configure
 from aircomp.reproduce.catalogue import RESULTS, result_of
 from aircomp.reproduce.jobs import in_order, run_jobs
 from aircomp.reproduce.scales import SCALES
-from aircomp.reproduce.summary import decibels_gained, over_seeds
+from aircomp.reproduce.summary import over_seeds, working_range
 from aircomp.reproduce.work import KINDS, run_job
 from aircomp.train.recipe import load_preset
 
@@ -63,12 +63,14 @@ def curve(uplink, *accuracies):
 
 def test_decibels_are_counted_between_the_lowest_snrs_that_work():
     rows = curve("old", 0.1, 0.5, 0.8) + curve("new", 0.7, 0.8, 0.8) + curve("never", 0.1, 0.1, 0.1)
-    gained = decibels_gained(rows, "old", "new", perfect=0.8)
+    found = {(row["within"], row["uplink"]): row for row in working_range(rows, "old", perfect=0.8)}
+    old, new = found["two points", "old"], found["two points", "new"]
     # the level is .78: between .5 at 5 dB and .8 at 10 dB that is 5 + 5·28/30, between .7 and .8 it is 5·8/10
-    assert gained["reference_snr_db"] == pytest.approx(5 + 5 * 0.28 / 0.3)
-    assert gained["reached_snr_db"] == pytest.approx(4.0)
-    assert gained["gain_db"] == pytest.approx(gained["reference_snr_db"] - 4.0)
-    assert decibels_gained(rows, "old", "never", perfect=0.8)["gain_db"] is None
+    assert old["lowest_snr_db"] == pytest.approx(5 + 5 * 0.28 / 0.3)
+    assert new["lowest_snr_db"] == pytest.approx(4.0)
+    assert new["gain_db"] == pytest.approx(old["lowest_snr_db"] - 4.0)
+    assert found["two points", "never"]["gain_db"] is None
+    assert found["five points", "new"]["lowest_snr_db"] == pytest.approx(2.5)
 
 
 @pytest.mark.slow

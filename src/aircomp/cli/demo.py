@@ -1,5 +1,6 @@
 """`aircomp demo`: the main job on data that comes with the package."""
 
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +10,14 @@ from typing import Any, Literal
 import tyro
 
 from aircomp import results
+from aircomp.artefact import lock
 from aircomp.cli.common import default_out, parse, print_table, progress_bar
-from aircomp.errors import ArtefactError
-from aircomp.fl.simulate import configure, simulate
-from aircomp.report.curves import draw_curves, draw_snr
+from aircomp.errors import ArtefactError, ConfigError
+from aircomp.report.curves import draw_snr
 from aircomp.report.page import Section, write_page
-from aircomp.report.rows import HEADINGS, SHARE, accuracy_by_snr, curves_of, present, table_of
+from aircomp.report.rows import HEADINGS, SHARE, accuracy_by_snr, lines_of, present, table_of
+from aircomp.reproduce.jobs import Crew, Job, Payload, run_jobs
+from aircomp.reproduce.work import run_job
 
 NOISY = ("amp-da", "gamp", "amp-da-net")
 COLUMNS = {
@@ -38,10 +41,12 @@ class Options:
 
     snr_db: tuple[float, ...] = (0.0, 5.0, 10.0)
     """Signal-to-noise ratios of the noisy uplinks."""
-    rounds: int = 40
+    rounds: int = 24
     """Rounds of each run."""
     seed: int = 0
     """Everything random derives from it."""
+    workers: int = 2
+    """Runs at a time, one thread each."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to compute."""
     out: Path | None = None
@@ -56,41 +61,58 @@ def run(args: Sequence[str]) -> None:
     out = options.out or default_out("demo", resume=False)
     if (out / "result.json").exists() and not options.overwrite:
         raise ArtefactError(f"{out} holds a finished demo; replace it with --overwrite or choose another --out")
-    out.mkdir(parents=True, exist_ok=True)
-    plan: list[tuple[str, float | None]] = [("ideal", None), ("perfect", None)]
-    plan += [(uplink, snr_db) for uplink in NOISY for snr_db in options.snr_db]
-    rows, curves = [], {}
-    begun = time.perf_counter()
-    with progress_bar("demo", len(plan) * options.rounds) as (progress, task):
-        for uplink, snr_db in plan:
-            name = uplink if snr_db is None else f"{uplink}, {snr_db:g} dB"
+    if options.workers < 1:
+        raise ConfigError(f"workers is {options.workers}; expected at least one")
+    with lock(out):
+        _run(options, out)
 
-            def show(record: dict[str, Any], _: Any, name: str = name) -> None:
-                progress.update(task, advance=1, note=f"{name}  accuracy {record.get('test_accuracy', 0):.3f}")
 
-            settings: dict[str, Any] = {"uplink": uplink, "rounds": options.rounds, "seed": options.seed}
-            settings["device"] = options.device
-            settings |= {} if snr_db is None else {"snr_db": snr_db}
-            result = simulate(configure("digits", settings), on_round=show)
-            rows.append(result.row | {"snr_db": snr_db})
-            curves[name] = result.metrics
+def _run(options: Options, out: Path) -> None:
+    begun, work = time.perf_counter(), out / "work"
+    if options.overwrite:
+        shutil.rmtree(work, ignore_errors=True)
+    jobs = _jobs(options)
+    with progress_bar("demo", len(jobs)) as (progress, task):
+        run_jobs(
+            list(jobs.values()),
+            work,
+            run_job,
+            Crew(options.workers),
+            lambda _, done, total: progress.update(task, completed=done, total=total),
+        )
+    found = {name: job.payload(work) or {} for name, job in jobs.items()}
+    rows = [payload["rows"][0] for payload in found.values()]
     config = {"preset": "digits", "rounds": options.rounds, "snr_db": list(options.snr_db)}
     results.write_result(out / "result.json", "demo", config, options.seed, rows)
     print_table(f"federated digits, {options.rounds} rounds", rows, COLUMNS)
     print(draw_snr(rows, out / "accuracy.png"))
-    print(draw_curves(curves, out / "curves.png", title="digits"))
-    print(write_page(out / "report.html", "Federated digits over the air", [_section(rows, curves, options)]))
+    print(write_page(out / "report.html", "Federated digits over the air", [_section(rows, found, options)]))
     print(f"{out / 'result.json'}   ({time.perf_counter() - begun:.0f} s)")
 
 
-def _section(rows: list[results.Row], curves: dict[str, list[Any]], options: Options) -> Section:
+def _jobs(options: Options) -> dict[str, Job]:
+    """Return every run by its name."""
+    plan: list[tuple[str, float | None]] = [("ideal", None), ("perfect", None)]
+    plan += [(uplink, snr_db) for uplink in NOISY for snr_db in options.snr_db]
+    shared = {"rounds": options.rounds, "seed": options.seed, "device": options.device}
+    jobs = {}
+    for uplink, snr_db in plan:
+        settings: dict[str, Any] = shared | {"uplink": uplink}
+        settings |= {} if snr_db is None else {"snr_db": snr_db}
+        name = uplink if snr_db is None else f"{uplink}, {snr_db:g} dB"
+        jobs[name] = Job("simulate", {"preset": "digits", "settings": settings})
+    return jobs
+
+
+def _section(rows: list[results.Row], found: dict[str, Payload], options: Options) -> Section:
     text = (
         f"Forty devices, of which seven to thirteen train in each of {options.rounds} rounds; their quantised updates share "
         "the air. Perfect is the same without noise, ideal without quantisation too."
     )
+    curves = {name: payload["curve"] for name, payload in found.items()}
     drawn = [
         accuracy_by_snr(rows, []),
-        curves_of(curves, "round", "test_accuracy", HEADINGS["test_accuracy"], "Test accuracy by round", limits=SHARE),
+        lines_of(curves, "round", HEADINGS["test_accuracy"], "Test accuracy by round", limits=SHARE),
     ]
     names = ("uplink", "snr_db", "test_accuracy", "stability", "accuracy", "update_nmse", "num_active_mae", "seconds")
     return Section(

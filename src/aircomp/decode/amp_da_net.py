@@ -20,8 +20,7 @@ from aircomp import rng as rngs
 from aircomp.decode.amp_da import exact_counts, noise_per_slot
 from aircomp.decode.base import Decoded, check_codebook, check_received
 from aircomp.decode.cnn import Cnn, Workspace
-from aircomp.decode.estimate import RoundEstimate
-from aircomp.decode.gamp import MIN_NOISE, PILOT_SLOTS, AmpState, Gamp, PreparedCodebook, pilot_stride
+from aircomp.decode.gamp import MIN_NOISE, AmpState, Gamp, PreparedCodebook
 from aircomp.decode.net_blocks import (
     Belief,
     Coupling,
@@ -48,9 +47,8 @@ from aircomp.settings import Settings
 # network begins as GAMP, yet open enough for a gradient.
 CNN_GATE, SMALL_GATE = 0.85, 0.02
 BATCH_ESTIMATE = {"pilot_passes": 1, "fit_steps": 6}  # a batch tells too little for more, and training waits for it
-MIN_TOTAL = 1e-3  # devices: less is none, and the difference between two tries is then rounding
+MIN_TOTAL = 1e-3  # devices: less is none
 TRUSTED = 0.4, 0.6  # of the number of devices: moments are up to a third off at 0 dB, where the network is right
-MAX_SLOPE = 0.8  # of found against told devices: a steeper one is noise, and would be blown up more than fivefold
 
 
 class AmpDaNetSettings(Settings):
@@ -72,6 +70,8 @@ class AmpDaNetSettings(Settings):
     """Whether EM refines one λ and σ² for the slots of a round, or one for each slot (the paper)."""
     total: Total = "estimate"
     """Whether Σλ, the number of devices, stays as estimated from the round, or follows EM too (the paper)."""
+    agreement: float = Field(default=0.0, ge=0, lt=1)
+    """Of devices in the estimates that the network starts from (`aircomp.decode.gamp`; paper: 0)."""
 
     @field_validator("kernel")
     @classmethod
@@ -146,7 +146,7 @@ class AmpDaNet(nn.Module):
         """
         popularity = check_received(received, popularity, codebook).to(received)
         given = None if noise_var is None else noise_per_slot(noise_var, received)
-        gamp = Gamp(codebook.detach(), noise=noise, **BATCH_ESTIMATE)
+        gamp = Gamp(codebook.detach(), noise=noise, agreement=self.settings.agreement, **BATCH_ESTIMATE)
         shared, start_noise = gamp.estimate(received.detach(), popularity, num_active, given)
         rate = shared.rate
         if log_ratio is not None and rate.any():
@@ -247,7 +247,7 @@ class AmpDaNetDecoder:
         chunk: int = 256,
     ):
         self.net, self.codebook, self.chunk = net, check_codebook(codebook), chunk
-        self._gamp = Gamp(codebook, noise=noise, chunk=chunk)
+        self._gamp = Gamp(codebook, noise=noise, agreement=net.settings.agreement, chunk=chunk)
 
     @torch.no_grad()
     def decode(
@@ -270,53 +270,20 @@ class AmpDaNetDecoder:
             return conclude(exact, noise_per_slot(0, received) if given is None else given, num_active)
         shared, noise = self._gamp.estimate(received, popularity, num_active, given)
         rate = self._gamp.slot_rates(received, noise, shared.rate, slot_layers, bs_indices)
-        total, by_estimate = num_active, self.net.settings.total == "estimate"
-        if total is None and by_estimate and shared.num_active:
-            total = self._settle(received, codebook, shared, rate, noise, hold_noise=given is not None)
+        by_estimate = self.net.settings.total == "estimate"
         out = self.net.unroll(
             received,
             codebook,
-            rate if total is None else rate * (total / max(shared.num_active, MIN_TOTAL)),
+            rate,
             noise,
             hold_total=num_active is not None or by_estimate,
             hold_noise=given is not None,
             chunk=self.chunk,
         )
-        return conclude(out.mean.clamp_min(0), out.noise_var, float(out.num_active_hat) if total is None else total)
-
-    def _settle(
-        self,
-        received: Tensor,
-        codebook: Tensor,
-        shared: RoundEstimate,
-        expected: Float[Tensor, "#slots codewords"],
-        noise: Tensor,
-        *,
-        hold_noise: bool,
-    ) -> float:
-        """Return the number of devices for which the network finds as many as it is told, from some slots.
-
-        Told too many it finds fewer, in proportion (0.5 at 0 dB, 0.1 at 5 dB): two tries tell where both meet. A learned
-        codebook spends little power on what is known beforehand, the mean signal, from which moments tell the number.
-        The network knows only the numbers it was trained with and draws others towards them, so that a large
-        disagreement is decided for the moments.
-        """
-        rows = slice(None, None, pilot_stride(len(received)))
-
-        def found(told: float) -> float:
-            rate = (expected if len(expected) == 1 else expected[rows]) * (told / shared.num_active)
-            out = self.net.unroll(
-                received[rows], codebook, rate, noise[rows], hold_total=True, hold_noise=hold_noise, chunk=PILOT_SLOTS
-            )
-            return float(out.num_active_hat)
-
-        first = shared.num_active
-        second = max(found(first), MIN_TOTAL)
-        if abs(second - first) < MIN_TOTAL:
-            return second
-        slope = min(max((found(second) - second) / (second - first), -1.0), MAX_SLOPE)
-        move = (second - first) / (1 - slope)
-        return max(first + move * _trust(abs(move) / first), MIN_TOTAL)
+        found = float(out.num_active_hat) if num_active is None else num_active
+        if num_active is None and by_estimate:
+            found = _number(told=shared.num_active, found=found)
+        return conclude(out.mean.clamp_min(0), out.noise_var, found)
 
 
 def _tables(
@@ -338,10 +305,18 @@ def _tables(
     return [tables[reach] for reach in reaches]
 
 
-def _trust(move: float) -> float:
-    """Return how much of a relative move to make: all of a small one, none of one that training never showed."""
+def _number(*, told: float, found: float) -> float:
+    """Return the number of devices from what moments tell of it and what the network, told that, found in the slots.
+
+    A learned codebook spends little power on what is known beforehand, the mean signal, from which moments tell the number:
+    they are a device too high at 0 dB, and the network was trained with such a start to find the true number. But it
+    knows only the numbers it was trained with and draws others towards them, so that a large disagreement is decided
+    for the moments.
+    """
+    move = found - told
     small, large = TRUSTED
-    return min(max((large - move) / (large - small), 0.0), 1.0)
+    trust = (large - abs(move) / max(told, MIN_TOTAL)) / (large - small)
+    return told + move * min(max(trust, 0.0), 1.0)
 
 
 def _centred_tanh(raw: Tensor, low: float, high: float) -> Tensor:

@@ -34,6 +34,8 @@ PILOT_SLOTS = 256
 # The first of them is told at least this share of the received power as noise: moments of a few hundred slots can leave too
 # little, with which message passing explodes, while with too much it only decodes less.
 PILOT_NOISE = 0.05
+# Of a first decoding, which only tells how groups of slots differ: ten tell no more (.627 at 0 dB, .930 at 5 dB with either).
+FIRST_ITERATIONS = 5
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,7 @@ class Gamp:
             return conclude(exact, noise_per_slot(0, received) if given is None else given, num_active)
         shared, noise = self.estimate(received, popularity, num_active, given)
         rate = self.slot_rates(received, noise, shared.rate, slot_layers, bs_indices)
-        return conclude(self._means(received, noise, rate), noise, shared.num_active)
+        return conclude(self._means(received, noise, rate, self.iterations), noise, shared.num_active)
 
     @torch.no_grad()
     def slot_rates(
@@ -204,11 +206,14 @@ class Gamp:
         """Return what to expect of every slot: the round's rates, or with side information those of a first decoding."""
         if all(groups is None for groups in groupings) or not rate.any() or len(received) == 0:
             return rate[None]
-        return slot_rates(self._means(received, noise_var, rate[None]), rate, *groupings)
+        first = self._means(received, noise_var, rate[None], min(FIRST_ITERATIONS, self.iterations))
+        return slot_rates(first, rate, *groupings)
 
-    def _means(self, received: Tensor, noise_var: Tensor, rate: Float[Tensor, "#slots codewords"]) -> Tensor:
+    def _means(
+        self, received: Tensor, noise_var: Tensor, rate: Float[Tensor, "#slots codewords"], iterations: int
+    ) -> Tensor:
         mean = received.new_zeros(len(received), rate.shape[1])
-        for rows, s in self._run(received, noise_var, rate, self.chunk):
+        for rows, s in self._run(received, noise_var, rate, self.chunk, iterations):
             mean[rows] = s.x_hat
         return mean
 
@@ -231,12 +236,20 @@ class Gamp:
         for _ in range(self.pilot_passes if len(received) and shared.num_active else 0):
             noise = self._spread(received, shared.noise_var) if noise_var is None else noise_var
             pilot = self._pilot(received[::stride], noise[::stride], shared.rate, power)
-            again = reestimate_round(received, pilot.rate, codebook, shared, **known, max_steps=self.fit_steps)
+            doubt = min(1.0, pilot.unsure / shared.num_active)
+            again = reestimate_round(
+                received, pilot.rate, codebook, shared, doubt=doubt, **known, max_steps=self.fit_steps
+            )
             shared = pilot.refine(again, known["noise_var"])
         return shared, self._spread(received, shared.noise_var) if noise_var is None else noise_var
 
     def _run(
-        self, received: Tensor, noise_var: Float[Tensor, " slots"], rate: Float[Tensor, "#slots codewords"], chunk: int
+        self,
+        received: Tensor,
+        noise_var: Float[Tensor, " slots"],
+        rate: Float[Tensor, "#slots codewords"],
+        chunk: int,
+        iterations: int,
     ) -> Iterator[tuple[slice, AmpState]]:
         """Decode a chunk at a time for known noise and rates; nothing to do when nobody is active."""
         if len(received) == 0 or not rate.any():
@@ -249,13 +262,13 @@ class Gamp:
         for first in range(0, len(received), chunk):
             rows = slice(first, first + chunk)
             noise, expected = noise_var[rows, None], rate if len(rate) == 1 else rate[rows]
-            options = {"iterations": self.iterations, "reach": reach, "agreement": self.agreement}
+            options = {"iterations": iterations, "reach": reach, "agreement": self.agreement}
             yield rows, iterate(received[rows], book, noise, expected, **options)
 
     def _pilot(self, received: Tensor, noise_var: Tensor, rate: Tensor, power: float) -> "_Pilot":
         book = PreparedCodebook.of(self.codebook.to(received))
         # a chunk of its own: what is estimated does not depend, even in the last bit, on the chunk of decoding
-        runs = self._run(received, noise_var, rate[None], PILOT_SLOTS)
+        runs = self._run(received, noise_var, rate[None], PILOT_SLOTS, self.iterations)
         sums = [_pilot_sums(received[rows], s, book) for rows, s in runs]
         noise, unsure, *counts = torch.cat(sums).double().mean(0).split([1, 1, len(rate)])
         return _Pilot(counts[0], float(unsure), min(float(noise), power))

@@ -42,13 +42,12 @@ class Scale:
     """Slots of each round that decoders are measured on; all if None."""
 
 
-# training on the few slots of digits: small batches, as many steps as fit into a minute
+# training on the few slots of digits: as many as fit into a minute
 _SHORT_DIGITS = {
-    "epochs": 10,
+    "epochs": 14,
     "samples_per_epoch": 2_048,
     "data.validation_samples": 1_024,
     "data.test_samples": 3_000,
-    "data.batch_slots": 128,
 }
 
 SCALES = {

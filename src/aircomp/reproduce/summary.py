@@ -6,8 +6,8 @@ from typing import Any
 
 from aircomp.results import Row
 
-WITHIN = 0.02
-"""Two points of accuracy below perfect aggregation still count as working."""
+WITHIN = {"two points": 0.02, "five points": 0.05}
+"""How far below perfect aggregation an accuracy still counts as working."""
 
 
 def over_seeds(found: Iterable[tuple[Row, Any]], by: Sequence[str], fields: Sequence[str]) -> list[Row]:
@@ -36,15 +36,20 @@ def over_seeds(found: Iterable[tuple[Row, Any]], by: Sequence[str], fields: Sequ
     return rows
 
 
-def decibels_gained(rows: Sequence[Row], reference: str, other: str, perfect: float) -> Row:
-    """Return how much less SNR one uplink needs than another to end within two points of perfect aggregation."""
-    before, after = (_lowest_working(_curve(rows, name), perfect - WITHIN) for name in (reference, other))
-    return {
-        "uplink": other,
-        "reference_snr_db": before,
-        "reached_snr_db": after,
-        "gain_db": None if before is None or after is None else before - after,
-    }
+def working_range(rows: Sequence[Row], reference: str, perfect: float) -> list[Row]:
+    """Return the lowest SNR at which each uplink ends near perfect aggregation, and how much less that is than one needs."""
+    found = []
+    for within, points in WITHIN.items():
+        lowest = {name: _lowest_working(_curve(rows, name), perfect - points) for name in _uplinks(rows)}
+        needed = lowest[reference]
+        for name, snr_db in lowest.items():
+            gain = None if needed is None or snr_db is None else needed - snr_db
+            found.append({"within": within, "uplink": name, "lowest_snr_db": snr_db, "gain_db": gain})
+    return found
+
+
+def _uplinks(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row["uplink"] for row in rows))
 
 
 def _curve(rows: Sequence[Row], uplink: str) -> list[tuple[float, float]]:
