@@ -82,7 +82,7 @@ SCALES = {
             other_model={"model.name": "vgg", "model.width": 8},
             other_collected={"model.name": "vgg"},
             pretrain_preset="short",
-            pretrained={"epochs": 10, "samples_per_epoch": 8_192, "data.test_samples": 6_000},
+            pretrained={"epochs": 8, "samples_per_epoch": 6_144, "data.test_samples": 6_000},
             slots=2_000,
         ),
         Scale(
