@@ -124,10 +124,10 @@ def test_the_reach_is_what_was_asked_for():
 
 
 def test_estimates_before_and_rounding_after_make_it_the_decoder():
-    layer = make_layer()
+    layer = make_layer(agreement=0.03)
     received, rate, _ = signal(layer, 60)
     popularity = rate / rate.sum()
-    shared, noise_var = Gamp(layer.codebook).estimate(received, popularity, 12)
+    shared, noise_var = Gamp(layer.codebook, agreement=0.03).estimate(received, popularity, 12)
     mean, _, noise = StaticNet(layer)(received, shared.rate.float(), noise_var)
     decoded, expected = conclude(mean.clamp_min(0), noise, 12), layer.decode(received, popularity, num_active=12)
     assert torch.equal(decoded.counts, expected.counts)

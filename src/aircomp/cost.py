@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
+from aircomp.decode.amp_da_net import AmpDaNetDecoder
+from aircomp.link import DigitalUplink
 from aircomp.quantize.fragment import num_slots
 from aircomp.results import Row
 from aircomp.uplinks.base import Uplink
 
-GAMP_ITERATIONS = {"amp-da": 50, "amp-da-pooled": 50, "gamp": 10, "omp": 13, "nnls": 50}
+ITERATIONS = {"amp-da": 50, "amp-da-pooled": 50, "gamp": 10, "omp": 13, "nnls": 50}
 """Passes over the codebook that each decoder makes at most."""
 
 
@@ -31,16 +33,28 @@ def round_cost(uplink: Uplink, num_params: int, num_active: int, radio: Radio) -
         "air_seconds": cost.channel_uses / (2 * radio.bandwidth_hz),
         "bandwidth_hz": radio.bandwidth_hz,
         "energy_per_device": cost.energy_per_device,
-        "base_station_gflop": decoding_flops(uplink, num_params) / 1e9,
+        "base_station_gflop": _giga(decoding_flops(uplink, num_params)),
         "side_information": ", ".join(cost.side_information) or "none",
     }
 
 
-def decoding_flops(uplink: Uplink, num_params: int) -> float:
-    """Estimate the decoder's arithmetic for a round: four products with the codebook in each iteration and slot."""
-    codebook = getattr(uplink, "codebook", None)
-    iterations = GAMP_ITERATIONS.get(uplink.name, 0)
-    if codebook is None or not iterations:
+def decoding_flops(uplink: Uplink, num_params: int) -> float | None:
+    """Estimate the decoder's arithmetic for a round: four products with the codebook in each iteration and slot.
+
+    A learned decoder adds its convolutions. Not counted are the estimates that the slots of a round share. None if unknown,
+    as for sampling, which runs until its chains agree.
+    """
+    if not isinstance(uplink, DigitalUplink):
         return 0.0
-    slots = num_slots(num_params, uplink.settings.fragment_length)  # type: ignore[attr-defined]
-    return float(slots * iterations * 4 * 2 * codebook.numel())
+    products = 4 * 2 * uplink.codebook.numel()
+    slots = num_slots(num_params, uplink.settings.fragment_length)
+    if isinstance(uplink.decoder, AmpDaNetDecoder):
+        net = uplink.decoder.net
+        kernels = sum(weight.numel() for weight in net.cnn.parameters() if weight.ndim > 1)
+        return float(slots * (net.settings.num_layers * products + 2 * kernels * len(uplink.codebook)))
+    iterations = ITERATIONS.get(uplink.name)
+    return None if iterations is None else float(slots * iterations * products)
+
+
+def _giga(flops: float | None) -> float | None:
+    return None if flops is None else flops / 1e9

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from aircomp.errors import ConfigError, ShapeError
+from aircomp.errors import ShapeError
 
 # slots converted at a time: with 128 codewords 4 MB in float64
 SLOTS_AT_ONCE = 4096
@@ -109,18 +109,6 @@ def quantization_nmse(
         error += (sent.double() - message.double()).square().sum().item()
         power += message.double().square().sum().item()
     return _normalized(error, power)
-
-
-def num_active_error(num_active: float, num_active_hat: float) -> float:
-    """Return how far the estimated number of active devices is off, before rounding; the paper's MAE averages it."""
-    return abs(num_active - num_active_hat)
-
-
-def channel_uses_per_parameter(num_slots: int, codeword_length: int, num_params: int) -> float:
-    """Return the real channel uses that one model parameter costs: 3.2 at the paper's sizes."""
-    if num_params < 1:
-        raise ConfigError(f"num_params = {num_params}: expected a model with at least one parameter")
-    return num_slots * codeword_length / num_params
 
 
 def _pieces(truth: Tensor, estimate: Tensor, name: str) -> Iterator[tuple[Tensor, Tensor]]:

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 
@@ -40,11 +41,15 @@ def test_version_and_help(capsys):
         ["report"],
         ["reproduce"],
         ["explain"],
+        ["evaluate"],
+        ["pretrain"],
+        ["export"],
     ],
 )
 def test_every_command_helps_with_an_example(command, capsys):
     assert call(*command, "--help") == 0
-    assert f"aircomp {command[0]}" in capsys.readouterr().out
+    _, examples = re.split("Examples?:", capsys.readouterr().out, maxsplit=1)
+    assert f"aircomp {command[0]}" in examples
 
 
 def test_simulate_writes_a_run_directory_and_a_summary(tmp_path, capsys):
@@ -112,6 +117,33 @@ def test_cost_tells_the_papers_numbers(tmp_path, capsys):
     assert (row["num_slots"], row["channel_uses"]) == (13_487, 863_168)
     assert row["air_seconds"] == pytest.approx(0.431584)
     assert rows["ideal"]["side_information"] == "every update, exactly"
+
+
+def test_cost_counts_the_learned_decoders_convolutions(tmp_path):
+    assert call("cost", "--parameters", "20", "--uplink", "amp-da-net", "gamp", "posterior", "--out", tmp_path) == 0
+    rows = {row["uplink"]: row["base_station_gflop"] for row in read_json(tmp_path / "result.json")["rows"]}
+    products = 10 * 4 * 2 * 128 * 64 / 1e9  # one slot, ten iterations or layers
+    assert rows["gamp"] == pytest.approx(products)
+    # three convolutions over three codewords: from 6 features to 32, to 32, to 1
+    assert rows["amp-da-net"] == pytest.approx(products + 10 * 2 * 128 * 3 * (6 * 32 + 32 * 32 + 32) / 1e9)
+    assert rows["posterior"] is None
+
+
+def test_a_demo_is_a_page_and_replaces_only_what_it_made(tmp_path, capsys):
+    demo = ["demo", "--rounds", "2", "--snr-db", "5", "--workers", "1", "--out", tmp_path]
+    assert call(*demo) == 0
+    assert {"result.json", "report.html", "accuracy.png"} <= {path.name for path in tmp_path.iterdir()}
+    rows = read_json(tmp_path / "result.json")["rows"]
+    assert [row["uplink"] for row in rows] == ["ideal", "perfect", "amp-da", "gamp", "amp-da-net"]
+    assert "aircomp demo --rounds 2 --seed 0 --snr-db 5" in (tmp_path / "report.html").read_text()
+    assert call(*demo) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    kept = tmp_path / "work" / "simulate-somebody-elses.json"
+    kept.write_text("{}")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").iterdir()}
+    assert call(*demo, "--overwrite") == 0
+    assert {path.name for path in before if path.stat().st_mtime_ns == before[path]} == {kept.name}
+    assert call("demo", "--rounds", "0") == 2
 
 
 def test_data_list_finds_digits(capsys):

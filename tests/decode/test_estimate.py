@@ -168,6 +168,18 @@ def test_decoded_slots_bring_the_number_of_devices_nearer():
     assert after.rate.sum().item() == pytest.approx(after.num_active, rel=1e-5)
 
 
+def test_shares_that_decoding_left_open_are_lowered():
+    # slots that tell nothing repeat what was expected, here an even spread over codewords of which devices use sixteen
+    rng = generator(4, "few choices")
+    counts = count(torch.randint(16, (10, 4000), generator=rng), 128)
+    received = counts.float() @ CODEBOOK + torch.randn(4000, 64, generator=rng)
+    before = estimate_round(received, torch.full((128,), 1 / 128), CODEBOOK)
+    repeated = counts.float().mean(0) + 0.02
+    sure, unsure = (reestimate_round(received, repeated, CODEBOOK, before, doubt=doubt) for doubt in (0.0, 1.0))
+    assert 10 < unsure.num_active < sure.num_active - 0.2
+    assert unsure.rate[16:].sum() < 0.9 * sure.rate[16:].sum()
+
+
 def test_reestimating_keeps_what_is_given():
     received, popularity, counts, noise_var = draw_round(500, 10, 5.0)
     before = estimate_round(received, popularity, CODEBOOK, num_active=9.0, noise_var=noise_var)

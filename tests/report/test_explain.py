@@ -2,16 +2,18 @@ import json
 
 import torch
 
+from aircomp.channel.awgn import transmit
 from aircomp.cli import main
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings
 from aircomp.encode.codebook import make_codebook
 from aircomp.layer import CommunicationLayer
+from aircomp.metrics import count_accuracy
 from aircomp.report.explain import example_round, first_layers, trace_slot
 from aircomp.rng import generator
 
 LAYER = CommunicationLayer(
     make_codebook("two-bases", 64, 32, rng=generator(0, "codebook")),
-    AmpDaNet(AmpDaNetSettings(num_layers=4, filters=4)).eval().requires_grad_(False),
+    AmpDaNet(AmpDaNetSettings(num_layers=4, filters=4, agreement=0.03)).eval().requires_grad_(False),
 )
 
 
@@ -24,6 +26,11 @@ def test_a_trace_begins_with_the_prior_and_ends_with_what_the_decoder_says():
     assert torch.equal(trace.decoded, counts[3])  # 15 dB is easy
     assert trace.residuals[-1] < 0.3 * trace.residuals[0]
     assert trace.round_accuracy[-1] > 0.95 > trace.round_accuracy[0]
+    hard = trace_slot(LAYER, counts, popularity, snr_db=2.0, slot=3, seed=1)
+    received = transmit(counts, LAYER.codebook, snr_db=2.0, rng=generator(1, "explained noise"))
+    decoded = LAYER.decode(received, popularity)
+    assert hard.round_accuracy[-1] == count_accuracy(counts, decoded.counts)
+    assert torch.equal(hard.decoded, decoded.counts[3])
 
 
 def test_a_network_cut_off_after_all_its_layers_is_itself():

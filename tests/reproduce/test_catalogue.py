@@ -71,6 +71,10 @@ def test_decibels_are_counted_between_the_lowest_snrs_that_work():
     assert new["gain_db"] == pytest.approx(old["lowest_snr_db"] - 4.0)
     assert found["two points", "never"]["gain_db"] is None
     assert found["five points", "new"]["lowest_snr_db"] == pytest.approx(2.5)
+    # one that works wherever it was measured may work far below: nothing is known of a gain over it
+    assert [row["gain_db"] for row in working_range(rows + curve("easy", 0.8, 0.8, 0.8), "easy", perfect=0.8)] == [
+        None
+    ] * 8
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from aircomp.bench.timing import interleaved
 from aircomp.channel.awgn import transmit
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
 from aircomp.decode.cnn import Workspace
-from aircomp.decode.gamp import Gamp
+from aircomp.decoders import AGREEMENT
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.fl.executors import one_thread
 from aircomp.plain.amp_da_net import unroll as plain_unroll
@@ -61,7 +61,7 @@ class Example:
         codebook = make_codebook("gaussian", sizes.codewords, USES, rng=rng)
         indices, popularity = zipf_round(sizes.slots, sizes.codewords, rng=rng)
         received = transmit(count(indices, sizes.codewords), codebook, snr_db=10.0, rng=rng)
-        net = AmpDaNet(AmpDaNetSettings(num_layers=sizes.layers, filters=sizes.filters), rng=rng)
+        net = AmpDaNet(AmpDaNetSettings(num_layers=sizes.layers, filters=sizes.filters, agreement=AGREEMENT), rng=rng)
         set_last_convolutions(net, rng=rng)
         return Example(AmpDaNetDecoder(net, codebook), received, popularity)
 
@@ -137,7 +137,7 @@ def agrees(name: str, difference: float) -> bool:
 def _plain_layers(example: Example, few: int) -> tuple[Callable[[], Tensor], float]:
     """Return a run of the plain version on some slots, and the largest difference of its counts from the fast one's."""
     decoder, received = example.decoder, example.received[:few]
-    shared, noise = Gamp(decoder.codebook).estimate(example.received, example.popularity)
+    shared, noise = decoder.gamp.estimate(example.received, example.popularity)
 
     def run() -> Tensor:
         with torch.no_grad():

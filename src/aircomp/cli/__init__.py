@@ -24,6 +24,9 @@ COMMANDS = {
     "data": "list datasets, fetch one",
 }
 
+CONTINUED_BY: dict[str, str] = dict.fromkeys(("simulate", "collect", "pretrain"), "--resume")
+CONTINUED_BY |= dict.fromkeys(("demo", "reproduce", "data"), "the same command")
+
 EXAMPLES = """examples:
   aircomp demo
   aircomp simulate digits --uplink gamp --snr-db 5
@@ -53,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"aircomp: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("aircomp: stopped; what was done is saved, --resume continues it", file=sys.stderr)
+        how = CONTINUED_BY.get(command)
+        print(f"aircomp: stopped{f'; what was done is saved, {how} continues it' if how else ''}", file=sys.stderr)
         sys.exit(130)
 
 

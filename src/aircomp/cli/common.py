@@ -2,7 +2,6 @@
 
 import inspect
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,8 +22,6 @@ from rich.table import Table
 
 T = TypeVar("T")
 
-SECONDS_BETWEEN_LINES = 30.0
-
 
 def parse(options: type[T], args: Sequence[str], prog: str, default: T | None = None) -> T:
     """Parse a command's arguments into its options; help shows the class's docstring as it is written."""
@@ -44,25 +41,9 @@ def _numbered(stem: str, number: int) -> Path:
     return Path("runs") / (stem if number == 1 else f"{stem}-{number}")
 
 
-class _Lines(Progress):
-    """Progress where no terminal is: a line now and then instead of a bar, for logs."""
-
-    def __init__(self, console: Console):
-        super().__init__(console=console, disable=True)
-        self._said = time.monotonic()
-
-    def update(self, task_id: TaskID, **fields: Any) -> None:
-        """Take what is new, and say it if nothing was said for a while."""
-        super().update(task_id, **fields)
-        if time.monotonic() - self._said > SECONDS_BETWEEN_LINES:
-            self._said = time.monotonic()
-            task = self.tasks[task_id]
-            print(f"{task.description} {task.completed:g}/{task.total:g} {task.fields['note']}", file=sys.stderr)
-
-
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
-    """Show a bar with counts, elapsed and remaining time; into a file a line every half minute at most."""
+    """Show a bar with counts, elapsed and remaining time; silent when the output is not a terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -72,7 +53,7 @@ def progress_bar(description: str, total: int) -> Iterator[tuple[Progress, TaskI
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=console) if console.is_terminal else _Lines(console) as progress:
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         yield progress, progress.add_task(description, total=total, note="")
 
 

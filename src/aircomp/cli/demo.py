@@ -1,6 +1,6 @@
 """`aircomp demo`: the main job on data that comes with the package."""
 
-import shutil
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,20 +58,20 @@ class Options:
 def run(args: Sequence[str]) -> None:
     """Run every uplink at every SNR."""
     options = parse(Options, args, "demo")
-    out = options.out or default_out("demo", resume=False)
+    if options.workers < 1 or options.rounds < 1:
+        raise ConfigError(f"workers {options.workers}, rounds {options.rounds}: expected at least one of each")
+    out = options.out or _unfinished() or default_out("demo", resume=False)
     if (out / "result.json").exists() and not options.overwrite:
         raise ArtefactError(f"{out} holds a finished demo; replace it with --overwrite or choose another --out")
-    if options.workers < 1:
-        raise ConfigError(f"workers is {options.workers}; expected at least one")
     with lock(out):
         _run(options, out)
 
 
 def _run(options: Options, out: Path) -> None:
-    begun, work = time.perf_counter(), out / "work"
+    begun, work, jobs = time.perf_counter(), out / "work", _jobs(options)
     if options.overwrite:
-        shutil.rmtree(work, ignore_errors=True)
-    jobs = _jobs(options)
+        for path in (out / "result.json", *(job.path(work) for job in jobs.values())):
+            path.unlink(missing_ok=True)
     with progress_bar("demo", len(jobs)) as (progress, task):
         run_jobs(
             list(jobs.values()),
@@ -80,14 +80,20 @@ def _run(options: Options, out: Path) -> None:
             Crew(options.workers),
             lambda _, done, total: progress.update(task, completed=done, total=total),
         )
-    found = {name: job.payload(work) or {} for name, job in jobs.items()}
+    found = {name: job.done(work) for name, job in jobs.items()}
     rows = [payload["rows"][0] for payload in found.values()]
-    config = {"preset": "digits", "rounds": options.rounds, "snr_db": list(options.snr_db)}
+    config = {"preset": "digits", "rounds": options.rounds, "snr_db": list(options.snr_db), "seed": options.seed}
     results.write_result(out / "result.json", "demo", config, options.seed, rows)
     print_table(f"federated digits, {options.rounds} rounds", rows, COLUMNS)
     print(draw_snr(rows, out / "accuracy.png"))
     print(write_page(out / "report.html", "Federated digits over the air", [_section(rows, found, options)]))
     print(f"{out / 'result.json'}   ({time.perf_counter() - begun:.0f} s)")
+
+
+def _unfinished() -> Path | None:
+    """Return the newest demo under runs/ if it was stopped."""
+    newest = default_out("demo", resume=True)
+    return newest if newest.exists() and not (newest / "result.json").exists() else None
 
 
 def _jobs(options: Options) -> dict[str, Job]:
@@ -109,17 +115,19 @@ def _section(rows: list[results.Row], found: dict[str, Payload], options: Option
         f"Forty devices, of which seven to thirteen train in each of {options.rounds} rounds; their quantised updates share "
         "the air. Perfect is the same without noise, ideal without quantisation too."
     )
-    curves = {name: payload["curve"] for name, payload in found.items()}
+    curves = {name: [tuple(point) for point in payload["curve"]] for name, payload in found.items()}
     drawn = [
         accuracy_by_snr(rows, []),
         lines_of(curves, "round", HEADINGS["test_accuracy"], "Test accuracy by round", limits=SHARE),
     ]
+    command = ["aircomp", "demo", "--rounds", str(options.rounds), "--seed", str(options.seed)]
+    command += ["--snr-db", *(f"{snr_db:g}" for snr_db in options.snr_db)]
     names = ("uplink", "snr_db", "test_accuracy", "stability", "accuracy", "update_nmse", "num_active_mae", "seconds")
     return Section(
         "Federated digits",
         text,
         present(drawn),
         (table_of("Uplinks", rows, names),),
-        ("aircomp demo",),
+        (shlex.join(command),),
         {"result.json": "result.json"},
     )

@@ -36,7 +36,7 @@ class Options:
     """Fragments directories, from `aircomp collect`."""
     settings: Annotated[PretrainSettings, tyro.conf.arg(name="")]
     preset: str = "default"
-    """default, short (a quarter of an hour), paper, or a TOML file of your own."""
+    """default, short (a quarter of an hour), round (the package's layer), paper, or a TOML file of your own."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to compute."""
     out: Path | None = None

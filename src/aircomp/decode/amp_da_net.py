@@ -247,7 +247,7 @@ class AmpDaNetDecoder:
         chunk: int = 256,
     ):
         self.net, self.codebook, self.chunk = net, check_codebook(codebook), chunk
-        self._gamp = Gamp(codebook, noise=noise, agreement=net.settings.agreement, chunk=chunk)
+        self.gamp = Gamp(codebook, noise=noise, agreement=net.settings.agreement, chunk=chunk)
 
     @torch.no_grad()
     def decode(
@@ -268,8 +268,8 @@ class AmpDaNetDecoder:
         exact = exact_counts(received, codebook)
         if exact is not None:
             return conclude(exact, noise_per_slot(0, received) if given is None else given, num_active)
-        shared, noise = self._gamp.estimate(received, popularity, num_active, given)
-        rate = self._gamp.slot_rates(received, noise, shared.rate, slot_layers, bs_indices)
+        shared, noise = self.gamp.estimate(received, popularity, num_active, given)
+        rate = self.gamp.slot_rates(received, noise, shared.rate, slot_layers, bs_indices)
         by_estimate = self.net.settings.total == "estimate"
         out = self.net.unroll(
             received,
@@ -316,7 +316,7 @@ def _number(*, told: float, found: float) -> float:
     move = found - told
     small, large = TRUSTED
     trust = (large - abs(move) / max(told, MIN_TOTAL)) / (large - small)
-    return told + move * min(max(trust, 0.0), 1.0)
+    return max(told + move * min(max(trust, 0.0), 1.0), 0.0)
 
 
 def _centred_tanh(raw: Tensor, low: float, high: float) -> Tensor:

@@ -187,7 +187,7 @@ def reestimate_round(
         decoded: Mean count of every codeword in slots that were decoded with the estimate `before`.
         codebook: One unit-norm codeword per row.
         before: Where the fit starts.
-        doubt: What the decoded slots left open of the counts' variance, from 0 to 1.
+        doubt: Sum of the variances that decoding left to the counts of a slot, per device; at most 1.
         num_active: Number of active devices, if known.
         noise_var: Noise variance per channel use (its mean over slots), if known.
         max_steps: Of Fisher scoring.

@@ -81,10 +81,10 @@ def conclude(
         ConfigError: If `num_active` is given and is no number of devices.
         DecodeDiverged: If the soft counts are not finite.
     """
-    if num_active is not None and not 0 <= num_active < math.inf:
-        raise ConfigError(f"num_active is {num_active}; expected zero or more devices, or None to estimate them")
     if not torch.isfinite(mean).all():
         raise DecodeDiverged("the decoder's soft counts are not finite; check the codebook and the noise variance")
+    if num_active is not None and not 0 <= num_active < math.inf:
+        raise ConfigError(f"num_active is {num_active}; expected zero or more devices, or None to estimate them")
     if num_active is None:
         num_active = mean.sum(1, dtype=torch.float64).mean().item() if len(mean) else 0.0
     counts = round_to_sum(mean, max(0, round(num_active)))

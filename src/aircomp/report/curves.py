@@ -10,37 +10,29 @@ from aircomp.report.partition import draw_partition
 
 def draw_run(result: Simulation, out: Path) -> list[Path]:
     """Draw one run's curves and who holds what; return the files."""
-    label = f"{result.row['uplink']}"
-    curves = draw_curves({label: result.metrics}, out / "curves.png", title=result.row["dataset"])
+    curves = draw_curves(result.metrics, out / "curves.png", title=f"{result.row['dataset']}, {result.row['uplink']}")
     labels = result.data.train_labels
     classes = [str(c) for c in range(result.data.num_classes)]
     return [curves, draw_partition(result.partition, labels, classes, out / "partition.png")]
 
 
-def draw_curves(runs: dict[str, Sequence[dict[str, Any]]], path: Path, *, title: str = "") -> Path:
-    """Draw test accuracy and losses against rounds, one colour a run; the devices' own loss only where lines are few."""
-    from matplotlib import colormaps
+def draw_curves(records: Sequence[dict[str, Any]], path: Path, *, title: str = "") -> Path:
+    """Draw test accuracy and losses against rounds."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9 if len(runs) <= 3 else 11, 3.6), layout="constrained")
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
     accuracy, loss = figure.subplots(1, 2)
-    for number, (label, records) in enumerate(runs.items()):
-        colour = colormaps["tab10" if len(runs) <= 10 else "tab20"](number)
-        tested = [r for r in records if r.get("test_accuracy") is not None]
-        rounds = [r["round"] for r in tested]
-        accuracy.plot(rounds, [r["test_accuracy"] for r in tested], color=colour, label=label)
-        loss.plot(rounds, [r["test_loss"] for r in tested], color=colour, label="test")
-        if len(runs) <= 3:
-            trained = [(r["round"], r["train_loss"]) for r in records if r.get("train_loss") is not None]
-            loss.plot(*zip(*trained, strict=True), color=colour, linestyle=":", label="devices, local")
+    tested = [r for r in records if r.get("test_accuracy") is not None]
+    rounds = [r["round"] for r in tested]
+    accuracy.plot(rounds, [r["test_accuracy"] for r in tested])
+    loss.plot(rounds, [r["test_loss"] for r in tested], label="test")
+    trained = [(r["round"], r["train_loss"]) for r in records if r.get("train_loss") is not None]
+    loss.plot(*zip(*trained, strict=True), linestyle=":", label="devices, local")
     accuracy.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1), title=title)
     loss.set(xlabel="round", ylabel="cross-entropy (nats)", yscale="log")
     for axes in (accuracy, loss):
         axes.grid(alpha=0.3)
-    if len(runs) == 1:
-        loss.legend(frameon=False, fontsize="small")
-    handles, labels = accuracy.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize="small")
+    loss.legend(frameon=False, fontsize="small")
     figure.savefig(path, dpi=150)
     return path
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from aircomp import rng as rngs
 from aircomp.channel.awgn import transmit
 from aircomp.decode.amp_da_net import AmpDaNet
-from aircomp.decode.gamp import Gamp
 from aircomp.decode.rounding import conclude
 from aircomp.encode.codebook import count
 from aircomp.layer import CommunicationLayer
@@ -60,15 +59,17 @@ def trace_slot(
 ) -> Trace:
     """Send a round, decode it with one layer, two layers and so on, and follow one slot."""
     received = transmit(counts, layer.codebook, snr_db=snr_db, rng=rngs.generator(seed, "explained noise"))
-    shared, noise_var = Gamp(layer.codebook).estimate(received, popularity)
+    decoder = layer.decoder()
+    shared, noise_var = decoder.gamp.estimate(received, popularity)
     means = [shared.rate.expand(counts.shape)]
     for depth in range(1, layer.net.settings.num_layers + 1):
         means.append(
             first_layers(layer.net, depth)
-            .unroll(received, layer.codebook, shared.rate, noise_var, hold_total=True)
+            .unroll(received, layer.codebook, shared.rate, noise_var, hold_total=layer.net.settings.total == "estimate")
             .mean
         )
-    rounded = [conclude(mean.clamp_min(0), noise_var, shared.num_active).counts for mean in means]
+    number = decoder.decode(received, popularity).num_active_hat
+    rounded = [conclude(mean.clamp_min(0), noise_var, number).counts for mean in means]
     estimates = torch.stack([mean[slot] for mean in means])
     return Trace(
         truth=counts[slot],

@@ -24,11 +24,6 @@ class Result:
     present: Callable[[Scale, Found], Outcome]
 
 
-def result_names() -> list[str]:
-    """Return the names of all results, in the order in which `all` runs them."""
-    return list(RESULTS)
-
-
 def result_of(name: str) -> Result:
     """Return a result by name."""
     if name not in RESULTS:

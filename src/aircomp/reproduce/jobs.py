@@ -44,13 +44,23 @@ class Job:
 
     def payload(self, work: Path) -> Payload | None:
         """Return what the job found, or None if it has not been done."""
-        path = work / f"{self.key}.json"
+        path = self.path(work)
         if not path.exists():
             return None
         found = read_json(path)
         if not isinstance(found, dict) or "rows" not in found:
             raise ArtefactError(f"{path} is not the result of a job; delete it to compute it anew")
         return found
+
+    def done(self, work: Path) -> Payload:
+        """Return what the job found, once it has been done."""
+        found = self.payload(work)
+        assert found is not None  # run_jobs has returned
+        return found
+
+    def path(self, work: Path) -> Path:
+        """Return the file of what the job found."""
+        return work / f"{self.key}.json"
 
     def directory(self, work: Path) -> Path:
         """Return where the job keeps what is more than numbers: fragments, a layer."""
@@ -124,7 +134,7 @@ def do_job(job: Job, work: Path, run: Runner) -> None:
     begun = time.perf_counter()
     found = run(job, work)
     about = {"kind": job.kind, "params": job.params, "seconds": round(time.perf_counter() - begun, 1)}
-    write_json(work / f"{job.key}.json", about | found)
+    write_json(job.path(work), about | found)
 
 
 Do = Callable[[Job], None]

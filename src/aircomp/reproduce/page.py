@@ -10,7 +10,7 @@ from aircomp.report.page import Section, Table, write_figures, write_page
 from aircomp.reproduce import claims
 from aircomp.reproduce.catalogue import Result
 from aircomp.reproduce.expected import deviations, expected
-from aircomp.reproduce.jobs import Job, Payload, in_order
+from aircomp.reproduce.jobs import Job, in_order
 from aircomp.reproduce.parts import Found, Outcome
 from aircomp.reproduce.scales import Scale
 from aircomp.results import Row
@@ -20,7 +20,7 @@ def write_outcome(
     result: Result, scale: Scale, seeds: Sequence[int], jobs: Sequence[tuple[Row, Job]], out: Path, work: Path
 ) -> tuple[Outcome, Section]:
     """Write one result's directory; return what it shows and its part of a page."""
-    found: Found = [(fields, _done(job, work)) for fields, job in jobs]
+    found: Found = [(fields, job.done(work)) for fields, job in jobs]
     outcome = result.present(scale, found)
     config = {"result": result.name, "scale": scale.name, "seeds": list(seeds)} | _made_of(jobs, work)
     results.write_result(out / "result.json", f"reproduce {result.name}", config, seeds[0], outcome.rows)
@@ -84,7 +84,7 @@ def _section(
 def _made_of(jobs: Sequence[tuple[Row, Job]], work: Path) -> dict[str, Any]:
     """Return the time that all jobs of a result took, shared ones included, and the settings that each kind was given."""
     everything = in_order(job for _, job in jobs)
-    seconds = sum(_done(job, work)["seconds"] for job in everything)
+    seconds = sum(job.done(work)["seconds"] for job in everything)
     kinds: dict[str, dict[str, list[Any]]] = {}
     for job in everything:
         seen = kinds.setdefault(job.kind, {})
@@ -93,9 +93,3 @@ def _made_of(jobs: Sequence[tuple[Row, Job]], work: Path) -> dict[str, Any]:
             if value is not None and value not in values:
                 values.append(value)
     return {"core_seconds": round(seconds, 1), "jobs": len(everything), "settings": kinds}
-
-
-def _done(job: Job, work: Path) -> Payload:
-    payload = job.payload(work)
-    assert payload is not None  # run_jobs has returned
-    return payload

@@ -84,7 +84,8 @@ BEST_NOTE = (
 )
 RANGE_NOTE = (
     "The lowest SNR from which on an uplink ends so near to perfect aggregation, interpolated between those measured; the "
-    "lowest one measured means that or less, and nothing that it never does."
+    "lowest one measured means that or less, with a gain of that or more, and nothing that it never does. Where AMP-DA works "
+    "at all that were measured, no gain is known."
 )
 
 # ── variants ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,7 +149,7 @@ def generalisation(scale: Scale, found: Found) -> Outcome:
     fields = ("test_accuracy", "stability", "accuracy", "update_nmse")
     rows = over_seeds(found, ("trained_on",), fields)
     title = "The unseen architecture at 10 dB, by what the layer was trained on"
-    curves = {row["trained_on"]: payload["curve"] for row, payload in found}
+    curves = {row["trained_on"]: [tuple(point) for point in payload["curve"]] for row, payload in found}
     line = lines_of(curves, "round", HEADINGS["test_accuracy"], "One seed's convergence", limits=SHARE)
     return Outcome(
         rows, (table_of(title, rows, ("trained_on", *fields, "seeds"), paper.FIGURES_ONLY),), present([line])
