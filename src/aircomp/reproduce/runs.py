@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from aircomp.report.rows import HEADINGS, SHARE, bars_of, lines_of, present, series_of, table_of
+from aircomp.report.rows import HEADINGS, bars_of, lines_of, present, series_of, table_of
 from aircomp.reproduce import paper
 from aircomp.reproduce.jobs import Job
 from aircomp.reproduce.parts import Found, Outcome, federated, fragments, trained
@@ -64,9 +64,7 @@ def fed_accuracy(scale: Scale, found: Found) -> Outcome:
     series = series_of(noisy, ["uplink"], "snr_db", "test_accuracy")
     drawn = present(
         [
-            lines_of(
-                series, HEADINGS["snr_db"], HEADINGS["test_accuracy"], "Test accuracy", references=levels, limits=SHARE
-            ),
+            lines_of(series, HEADINGS["snr_db"], HEADINGS["test_accuracy"], "Test accuracy", references=levels),
             lines_of(
                 series_of(noisy, ["uplink"], "snr_db", "stability"),
                 HEADINGS["snr_db"],
@@ -120,7 +118,7 @@ def variants(scale: Scale, found: Found) -> Outcome:
 def _by_snr(rows: list[Row], label: str, title: str, fields: Sequence[str]) -> Outcome:
     table = table_of(title, rows, (label, "snr_db", *fields, "seeds"), paper.FIGURES_ONLY)
     series = series_of(rows, [label], "snr_db", "test_accuracy")
-    line = lines_of(series, HEADINGS["snr_db"], HEADINGS["test_accuracy"], title, limits=SHARE)
+    line = lines_of(series, HEADINGS["snr_db"], HEADINGS["test_accuracy"], title)
     return Outcome(rows, (table,), present([line]))
 
 
@@ -150,7 +148,7 @@ def generalisation(scale: Scale, found: Found) -> Outcome:
     rows = over_seeds(found, ("trained_on",), fields)
     title = "The unseen architecture at 10 dB, by what the layer was trained on"
     curves = {row["trained_on"]: [tuple(point) for point in payload["curve"]] for row, payload in found}
-    line = lines_of(curves, "round", HEADINGS["test_accuracy"], "One seed's convergence", limits=SHARE)
+    line = lines_of(curves, "round", HEADINGS["test_accuracy"], "One seed's convergence")
     return Outcome(
         rows, (table_of(title, rows, ("trained_on", *fields, "seeds"), paper.FIGURES_ONLY),), present([line])
     )

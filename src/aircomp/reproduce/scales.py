@@ -71,7 +71,7 @@ SCALES = {
         ),
         Scale(
             name="laptop",
-            what="CIFAR-10, a narrow ResNet for federated runs, the paper's ResNet for decoders; two hours on two cores",
+            what="CIFAR-10, a narrow ResNet for federated runs, the paper's for decoders; two and a half hours on two cores",
             preset="cifar10-laptop",
             federated={"rounds": 16},
             snr_db=(0.0, 5.0, 10.0),
