@@ -44,7 +44,7 @@ class Scale:
 
 # training on the few slots of digits: small batches, as many steps as fit into a minute
 _SHORT_DIGITS = {
-    "epochs": 10,
+    "epochs": 8,
     "samples_per_epoch": 2_048,
     "data.validation_samples": 1_024,
     "data.test_samples": 3_000,
