@@ -1,6 +1,5 @@
 """`aircomp demo`: the main job on data that comes with the package."""
 
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from aircomp.errors import ArtefactError, ConfigError
 from aircomp.report.curves import draw_snr
 from aircomp.report.page import Section, write_page
 from aircomp.report.rows import HEADINGS, SHARE, accuracy_by_snr, lines_of, present, table_of
+from aircomp.report.runs import command_of, read_runs
 from aircomp.reproduce.jobs import Crew, Job, Payload, run_jobs
 from aircomp.reproduce.work import run_job
 
@@ -86,7 +86,8 @@ def _run(options: Options, out: Path) -> None:
     results.write_result(out / "result.json", "demo", config, options.seed, rows)
     print_table(f"federated digits, {options.rounds} rounds", rows, COLUMNS)
     print(draw_snr(rows, out / "accuracy.png"))
-    print(write_page(out / "report.html", "Federated digits over the air", [_section(rows, found, options)]))
+    command = command_of(read_runs([out])[0])
+    print(write_page(out / "report.html", "Federated digits over the air", [_section(rows, found, options, command)]))
     print(f"{out / 'result.json'}   ({time.perf_counter() - begun:.0f} s)")
 
 
@@ -110,7 +111,7 @@ def _jobs(options: Options) -> dict[str, Job]:
     return jobs
 
 
-def _section(rows: list[results.Row], found: dict[str, Payload], options: Options) -> Section:
+def _section(rows: list[results.Row], found: dict[str, Payload], options: Options, command: str) -> Section:
     text = (
         f"Forty devices, of which seven to thirteen train in each of {options.rounds} rounds; their quantised updates share "
         "the air. Perfect is the same without noise, ideal without quantisation too."
@@ -120,14 +121,12 @@ def _section(rows: list[results.Row], found: dict[str, Payload], options: Option
         accuracy_by_snr(rows, []),
         lines_of(curves, "round", HEADINGS["test_accuracy"], "Test accuracy by round", limits=SHARE),
     ]
-    command = ["aircomp", "demo", "--rounds", str(options.rounds), "--seed", str(options.seed)]
-    command += ["--snr-db", *(f"{snr_db:g}" for snr_db in options.snr_db)]
     names = ("uplink", "snr_db", "test_accuracy", "stability", "accuracy", "update_nmse", "num_active_mae", "seconds")
     return Section(
         "Federated digits",
         text,
         present(drawn),
         (table_of("Uplinks", rows, names),),
-        (shlex.join(command),),
+        (command,),
         {"result.json": "result.json"},
     )

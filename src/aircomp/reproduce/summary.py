@@ -42,9 +42,10 @@ def working_range(rows: Sequence[Row], reference: str, perfect: float) -> list[R
     for within, points in WITHIN.items():
         lowest = {name: _lowest_working(_curve(rows, name), perfect - points) for name in _uplinks(rows)}
         needed = lowest[reference]
-        known = needed is not None and needed > min(row["snr_db"] for row in rows)
+        if needed == min(row["snr_db"] for row in rows):  # or less: nothing is known of a gain over it
+            needed = None
         for name, snr_db in lowest.items():
-            gain = needed - snr_db if known and needed is not None and snr_db is not None else None
+            gain = None if needed is None or snr_db is None else needed - snr_db
             found.append({"within": within, "uplink": name, "lowest_snr_db": snr_db, "gain_db": gain})
     return found
 
