@@ -27,6 +27,7 @@ from aircomp.artefact import write_atomically
 from aircomp.decode.cnn import Cnn, Workspace
 from aircomp.decode.gamp import MIN_NOISE, AmpState, PreparedCodebook
 from aircomp.decode.net_blocks import (
+    SLOT_WEIGHT,
     Belief,
     Coupling,
     Evidence,
@@ -152,10 +153,10 @@ def _learn(
     share = noise / (noise + s.v)
     energy = ((share * (y - s.z)).square() + share * s.v).mean(1, keepdim=True)
     if coupling == "slot":
-        evidence, now = Evidence(*post, energy, num_slots=1), belief.noise_var
+        evidence, now = Evidence(*post, energy, weight=SLOT_WEIGHT), belief.noise_var
     else:
         means = (t.mean(0, keepdim=True, dtype=torch.float64) for t in (*post, energy))
-        evidence = Evidence(*means, num_slots=y.shape[0])
+        evidence = Evidence(*means, weight=y.shape[0])
         now = belief.noise_var.mean(dtype=torch.float64).to(y)
     moved = expectation_maximisation(belief, evidence, k, log_total=log_total, hold_noise=True)
     tiny = torch.finfo(y.dtype).tiny  # of a silent slot

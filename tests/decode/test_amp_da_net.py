@@ -247,16 +247,44 @@ def test_slots_share_what_the_round_shares_and_nothing_else():
         assert (moved > 1e-3) if shared else (moved < 1e-4)
 
 
-@pytest.mark.parametrize("coupling", ["round", "slot"])
-def test_what_is_given_is_kept(coupling):
+@pytest.mark.parametrize("settings", [{}, {"coupling": "slot"}, {"coupling": "slot", "total": "em", "start": "slot"}])
+def test_what_is_given_is_kept(settings):
     received, popularity, _, _ = draw_round(50, 9, 3.0)
     given = torch.linspace(0.05, 0.4, 50)
-    net = trained(coupling=coupling)
+    net = trained(**settings)
     out = net(received, CODEBOOK, popularity, num_active=12.0, noise_var=given)
     assert torch.equal(out.noise_var, given)
     decoded = AmpDaNetDecoder(net, CODEBOOK).decode(received, popularity, num_active=12.0, noise_var=given)
     assert decoded.num_active_hat == 12
     assert (decoded.counts.sum(1) == 12).all()
+
+
+ALONE = {"coupling": "slot", "total": "em", "start": "slot"}
+
+
+def test_a_slot_that_starts_from_itself_is_decoded_from_itself_alone():
+    received, popularity, _, _ = draw_round(40, 9, 8.0, reference="slot")
+    decoder = AmpDaNetDecoder(trained(**ALONE), CODEBOOK)
+    groups = torch.arange(40) % 3
+    together = decoder.decode(received, popularity, bs_indices=groups, slot_layers=groups)  # which a round would tell
+    alone = decoder.decode(received[:1], popularity)
+    torch.testing.assert_close(together.mean[0], alone.mean[0], rtol=1e-4, atol=1e-4)  # other orders of multiplying
+    torch.testing.assert_close(together.noise_var[0], alone.noise_var[0], rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("num_active", [6, 10, 13])
+def test_a_slot_alone_finds_its_noise_and_its_devices_by_em(num_active):
+    received, popularity, counts, noise_var = draw_round(300, num_active, 12.0, reference="slot")
+    decoded = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings(**ALONE)), CODEBOOK).decode(received, popularity)
+    assert decoded.num_active_hat == pytest.approx(num_active, abs=0.4)  # from ten
+    assert accuracy(decoded.counts, counts) > 0.95
+    told = 0.5 * received.square().mean(1)  # what it starts from, eight times too much
+    assert (decoded.noise_var / noise_var).log().abs().mean() < 0.5 * (told / noise_var).log().abs().mean()
+
+
+def test_a_number_that_nothing_estimates_is_left_to_em():
+    with pytest.raises(ValueError, match='set total = "em"'):
+        AmpDaNetSettings(start="slot")
 
 
 def test_noise_that_follows_the_slot_does_so_in_training_too():
@@ -339,7 +367,13 @@ def test_standardised_rates_forget_the_number_of_devices():
 
 @pytest.mark.parametrize(("num_active", "snr_db"), [(1, -10.0), (40, -10.0), (10, 5.0), (1, 40.0), (40, 40.0)])
 @pytest.mark.parametrize(
-    "settings", [{}, {"prior": "spike", "coupling": "slot"}, {"prior": "truncated", "order": "paper"}]
+    "settings",
+    [
+        {},
+        {"prior": "spike", "coupling": "slot"},
+        {"prior": "truncated", "order": "paper"},
+        {"coupling": "slot", "total": "em", "start": "slot"},
+    ],
 )
 def test_it_never_breaks_down(num_active, snr_db, settings):
     received, popularity, counts, _ = draw_round(30, num_active, snr_db)

@@ -13,7 +13,7 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
 from aircomp import rng as rngs
@@ -28,6 +28,7 @@ from aircomp.decode.net_blocks import (
     Order,
     Prior,
     Scalars,
+    Start,
     Total,
     expectation_maximisation,
     gather,
@@ -46,6 +47,9 @@ from aircomp.settings import Settings
 # Gates (sigmoids) at the start. ζ is the paper's. It does not give those of damping and EM: nearly shut, so that the
 # network begins as GAMP, yet open enough for a gradient.
 CNN_GATE, SMALL_GATE = 0.85, 0.02
+# Where nothing is estimated: the authors' number of devices, noise as a share of the slot's power, and gates of EM that are
+# half open, because it then has all to learn.
+START_DEVICES, START_NOISE, START_GATE = 10.0, 0.5, 0.5
 BATCH_ESTIMATE = {"pilot_passes": 1, "fit_steps": 6}  # a batch tells too little for more, and training waits for it
 MIN_TOTAL = 1e-3  # devices: less is none
 TRUSTED = 0.4, 0.6  # of the number of devices: moments are up to a third off at 0 dB, where the network is right
@@ -70,6 +74,8 @@ class AmpDaNetSettings(Settings):
     """Whether EM refines one λ and σ² for the slots of a round, or one for each slot (the paper)."""
     total: Total = "estimate"
     """Whether Σλ, the number of devices, stays as estimated from the round, or follows EM too (the paper)."""
+    start: Start = "round"
+    """What EM starts from: estimates of the round, or ten devices and half of each slot's power as noise (the paper)."""
     agreement: float = Field(default=0.0, ge=0, lt=1)
     """Of devices in the estimates that the network starts from (`aircomp.decode.gamp`; paper: 0)."""
 
@@ -79,6 +85,12 @@ class AmpDaNetSettings(Settings):
         if kernel % 2 == 0:
             raise ValueError("expected an odd number, so that a convolution has a middle")
         return kernel
+
+    @model_validator(mode="after")
+    def _number_is_found(self) -> "AmpDaNetSettings":
+        if self.start == "slot" and self.total == "estimate":
+            raise ValueError('start = "slot" estimates no number of devices; set total = "em"')
+        return self
 
 
 @dataclass(frozen=True)
@@ -105,6 +117,8 @@ class AmpDaNet(nn.Module):
         self.settings = settings
         rng = rngs.generator(0, "amp-da-net") if rng is None else rng
         raw = dict.fromkeys(Scalars._fields, _logit(SMALL_GATE))
+        if settings.start == "slot":
+            raw |= dict.fromkeys(["rate_gate", "noise_gate"], _logit(START_GATE))
         raw |= {"gain": 0.0, "precision": 0.0, "temperature": 0.0, "cnn_gate": _logit(CNN_GATE)}
         for name, value in raw.items():
             self.register_parameter(name, nn.Parameter(torch.full((settings.num_layers,), value)))
@@ -147,8 +161,7 @@ class AmpDaNet(nn.Module):
         popularity = check_received(received, popularity, codebook).to(received)
         given = None if noise_var is None else noise_per_slot(noise_var, received)
         gamp = Gamp(codebook.detach(), noise=noise, agreement=self.settings.agreement, **BATCH_ESTIMATE)
-        shared, start_noise = gamp.estimate(received.detach(), popularity, num_active, given)
-        rate = shared.rate
+        rate, start_noise = self.begin(gamp, received.detach(), popularity, num_active, given)
         if log_ratio is not None and rate.any():
             rate = rate.sum() * torch.softmax(rate.log() + log_ratio, dim=1)
         return self.unroll(
@@ -159,6 +172,21 @@ class AmpDaNet(nn.Module):
             hold_total=num_active is not None or self.settings.total == "estimate",
             hold_noise=given is not None,
         )
+
+    def begin(
+        self,
+        gamp: Gamp,
+        received: Float[Tensor, "slots uses"],
+        popularity: Float[Tensor, " codewords"],
+        num_active: float | None = None,
+        noise_var: Float[Tensor, " slots"] | None = None,
+    ) -> tuple[Float[Tensor, " codewords"], Float[Tensor, " slots"]]:
+        """Return the rates and noise variances that EM starts from; what is given stays."""
+        if self.settings.start == "round":
+            shared, noise = gamp.estimate(received, popularity, num_active, noise_var)
+            return shared.rate, noise
+        rate = popularity * (START_DEVICES if num_active is None else num_active)
+        return rate, START_NOISE * received.square().mean(1) if noise_var is None else noise_var
 
     def unroll(
         self,
@@ -261,15 +289,20 @@ class AmpDaNetDecoder:
         slot_layers: Int[Tensor, " slots"] | None = None,
         quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
     ) -> Decoded:
-        """Estimate the counts of every slot; with side information from the rates of a first pass by message passing."""
+        """Estimate the counts of every slot; with side information from the rates of a first pass by message passing.
+
+        A network that starts from each slot alone has no use for side information, which a round tells.
+        """
         popularity = check_received(received, popularity, self.codebook).to(received)
         codebook = self.codebook.to(received)
         given = None if noise_var is None else noise_per_slot(noise_var, received)
         exact = exact_counts(received, codebook)
         if exact is not None:
             return conclude(exact, noise_per_slot(0, received) if given is None else given, num_active)
-        shared, noise = self.gamp.estimate(received, popularity, num_active, given)
-        rate = self.gamp.slot_rates(received, noise, shared.rate, slot_layers, bs_indices)
+        start, noise = self.net.begin(self.gamp, received, popularity, num_active, given)
+        rate = start[None]
+        if self.net.settings.start == "round":
+            rate = self.gamp.slot_rates(received, noise, start, slot_layers, bs_indices)
         by_estimate = self.net.settings.total == "estimate"
         out = self.net.unroll(
             received,
@@ -282,7 +315,7 @@ class AmpDaNetDecoder:
         )
         found = float(out.num_active_hat) if num_active is None else num_active
         if num_active is None and by_estimate:
-            found = _number(told=shared.num_active, found=found)
+            found = _number(told=float(start.sum()), found=found)
         return conclude(out.mean.clamp_min(0), out.noise_var, found)
 
 

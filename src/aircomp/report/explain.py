@@ -60,12 +60,12 @@ def trace_slot(
     """Send a round, decode it with one layer, two layers and so on, and follow one slot."""
     received = transmit(counts, layer.codebook, snr_db=snr_db, rng=rngs.generator(seed, "explained noise"))
     decoder = layer.decoder()
-    shared, noise_var = decoder.gamp.estimate(received, popularity)
-    means = [shared.rate.expand(counts.shape)]
+    rate, noise_var = layer.net.begin(decoder.gamp, received, popularity)
+    means = [rate.expand(counts.shape)]
     for depth in range(1, layer.net.settings.num_layers + 1):
         means.append(
             first_layers(layer.net, depth)
-            .unroll(received, layer.codebook, shared.rate, noise_var, hold_total=layer.net.settings.total == "estimate")
+            .unroll(received, layer.codebook, rate, noise_var, hold_total=layer.net.settings.total == "estimate")
             .mean
         )
     number = decoder.decode(received, popularity).num_active_hat
