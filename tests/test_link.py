@@ -280,7 +280,7 @@ def test_a_readout_forms_the_mean_of_soft_counts_or_keeps_the_norm_of_the_intege
     messages, base = heavy_tailed(8, 403, rng), heavy_tailed(1, 403, rng)[0]
     _, _, reception = send(repeated(2, snr_db=0.0), messages, base)
     hard, soft, norm = (aggregate_reception(reception, "mean", 0.8, r) for r in ("integers", "soft", "norm"))
-    mean = reception.soft_counts / reception.soft_counts.sum(dim=1, keepdim=True)
+    mean = reception.soft_counts / reception.soft_counts.sum(dim=1).mean()  # the round's devices, not the slot's
     expected = torch.zeros(101, 4).index_copy(0, reception.asked, mean @ reception.codewords)
     # float32 averages of codewords with entries up to about 30
     torch.testing.assert_close(soft, expected.flatten()[:403], rtol=1e-5, atol=1e-5)
@@ -323,6 +323,16 @@ def test_a_readout_changes_nothing_where_counts_are_exact_and_survives_an_empty_
     emptied = replace(nothing, counts=0 * nothing.counts, soft_counts=0 * nothing.soft_counts)
     for readout in ("norm", "unbiased"):
         assert not aggregate_reception(emptied, "mean", 0.8, readout).any()
+
+
+def test_the_readout_is_unbiased_for_the_mean_and_integers_for_other_rules(rng):
+    _, _, reception = send(repeated(2, snr_db=0.0), heavy_tailed(8, 403, rng), heavy_tailed(1, 403, rng)[0])
+    for rule, readout in (("mean", "unbiased"), ("majority-vote", "integers"), (divided, "integers")):
+        assert torch.equal(
+            aggregate_reception(reception, rule, 0.8), aggregate_reception(reception, rule, 0.8, readout)
+        )
+    integers = aggregate_reception(reception, "mean", 0.8, "integers")
+    assert not torch.allclose(aggregate_reception(reception, "mean", 0.8), integers)
 
 
 @pytest.mark.parametrize("rule", ["trimmed-mean", divided])

@@ -75,7 +75,8 @@ class UplinkStrategy(Strategy):
         train_base_station: Returns the base station's own trained arrays; the codebook is built from its update.
         aggregator: An aggregation rule's name, or a function of (counts, codewords).
         keep: Share of the mass that the trimmed means keep.
-        readout: What a mean is formed of: the decoded integers, or the decoder's soft counts as they are or lengthened.
+        readout: What a mean is formed of: the decoded integers, or the decoder's soft counts as they are or lengthened;
+            `auto` lengthens them for the mean, and takes integers for every other rule.
         server: The global step.
         feedback: The devices' error feedback.
         parameters: Names of the arrays that travel over the radio; default all. The others (BatchNorm's statistics)
@@ -92,7 +93,7 @@ class UplinkStrategy(Strategy):
         *,
         aggregator: str | Rule = "mean",
         keep: float = 0.8,
-        readout: Readout = "integers",
+        readout: Readout = "auto",
         server: ServerSettings | None = None,
         feedback: FeedbackSettings | None = None,
         parameters: Sequence[str] | None = None,

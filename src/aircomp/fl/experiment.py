@@ -52,9 +52,10 @@ class AggregateSettings(Settings):
     """Aggregation rule; `aircomp.aggregator_names()` lists them."""
     keep: float = Field(default=0.8, gt=0, le=1)
     """Share of the mass that the trimmed means keep; 0.8 in the paper."""
-    readout: Readout = "integers"
+    readout: Readout = "auto"
     """The mean of the decoded integers (the paper's), of their posterior means (soft), the latter at the norm of the
-    former (norm), or at the length that the true mean has on average (unbiased), which learns fastest at low SNR."""
+    former (norm), or at the length that the true mean has on average (unbiased), which learns fastest at low SNR; auto
+    is that one for the mean, and the integers for every other rule."""
 
 
 RUN_ONLY = {"rounds", "workers", "engine", "ray_address", "device", "checkpoint_seconds"}

@@ -22,8 +22,8 @@ class Outcome:
 
 
 def federated(scale: Scale, seed: int, settings: dict[str, Any], layer: Job | None = None) -> Job:
-    """Return one federated run."""
-    everything = scale.federated | {"seed": seed} | settings
+    """Return one federated run; its mean is of integers, the paper's, unless the settings have another."""
+    everything = {"aggregate.readout": "integers"} | scale.federated | {"seed": seed} | settings
     return Job("simulate", {"preset": scale.preset, "settings": everything}, () if layer is None else (layer,))
 
 

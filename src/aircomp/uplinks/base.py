@@ -21,7 +21,7 @@ from aircomp.encode.schedule import place
 from aircomp.errors import ConfigError
 from aircomp.quantize.fragment import join, num_slots
 
-Readout = Literal["integers", "soft", "norm", "unbiased"]
+Readout = Literal["auto", "integers", "soft", "norm", "unbiased"]
 """The mean of the decoded integers, of their posterior means, the latter at the norm of the former, or not shrunk."""
 
 
@@ -106,7 +106,7 @@ class Uplink(Protocol):
 
 
 def aggregate_reception(
-    reception: Reception, rule: str | Rule, keep: float, readout: Readout = "integers"
+    reception: Reception, rule: str | Rule, keep: float, readout: Readout = "auto"
 ) -> Float[Tensor, " params"]:
     """Turn what was received into one update.
 
@@ -114,12 +114,15 @@ def aggregate_reception(
         reception: What the base station holds.
         rule: An aggregation rule's name, or a function of (counts, codewords).
         keep: Share of the mass that the trimmed means keep.
-        readout: What the mean is formed of; counts without a soft form are exact, and all readouts then the same.
+        readout: What the mean is formed of; counts without a soft form are exact, and all readouts then the same. `auto`
+            is the unbiased one for the mean and integers for every other rule.
 
     Raises:
         ConfigError: If the scheme's output cannot serve the rule: a mean cannot be trimmed, a vote has no size.
     """
     check_readout(rule, readout)
+    if readout == "auto":
+        readout = "unbiased" if rule == "mean" else "integers"
     if reception.counts is not None and reception.codewords is not None:
         options = {"keep": keep} if rule in ("trimmed-mean", "coordinate-trimmed-mean") else {}
         fragments = aggregate(rule, reception.counts, reception.codewords, **options)
@@ -143,7 +146,7 @@ def check_readout(rule: str | Rule, readout: Readout) -> None:
     Raises:
         ConfigError: If it does.
     """
-    if readout != "integers" and rule != "mean":
+    if readout not in ("auto", "integers") and rule != "mean":
         name = rule if isinstance(rule, str) else getattr(rule, "__name__", type(rule).__name__)
         raise ConfigError(f"aggregate.readout = {readout!r} is for the mean, not for {name!r}; use 'integers'")
 
@@ -154,7 +157,9 @@ def _soft_mean(
     of_integers: Float[Tensor, "slots fragment"],
     readout: Readout,
 ) -> Float[Tensor, "slots fragment"]:
-    soft = aggregate("mean", soft_counts, codewords)
+    """Divide by the devices of the round: of a slot that tells little, the sum of the soft counts tells little too."""
+    devices = float(soft_counts.sum(1).double().mean()) if len(soft_counts) else 0.0
+    soft = soft_counts.to(codewords) @ codewords / (devices or 1.0)  # nobody found: the numerator is zero already
     if readout == "norm":
         return with_norm_of(of_integers, soft)
     return soft if readout == "soft" else not_shrunk(soft, soft_counts, codewords, of_integers)
