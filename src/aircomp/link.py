@@ -104,8 +104,9 @@ class DigitalUplink:
             snr_db: The SNR that the base station estimated in the last round, for `air.repeat = "auto"`.
         """
         fragments = split(base_update, self.settings.fragment_length)
-        repeat = choose_repeat(self.air, snr_db, len(fragments))
-        asked = schedule(fragments.square().sum(dim=1), repeat)
+        energy = fragments.square().sum(dim=1)
+        repeat = choose_repeat(self.air, snr_db, energy)
+        asked = schedule(energy, repeat)
         quantizer = build(only(fragments, asked), self.settings, rng=rng)
         layers = self.slot_layers if self.slot_layers is None or asked is None else self.slot_layers[asked]
         return Announced(quantizer, base_update.numel(), layers, asked, repeat)

@@ -111,22 +111,33 @@ def test_the_estimated_snr_is_finite_without_noise_and_without_signal():
     assert estimate_snr_db(torch.ones(2, 3), 2.0, 1) == -40.0
 
 
-@given(low=st.floats(-40, 80), high=st.floats(-40, 80), slots=st.integers(1, 500))
-@settings(deadline=None, max_examples=50)
-def test_auto_never_repeats_more_at_a_higher_snr_and_never_beyond_the_slots(low, high, slots):
-    auto = AirSettings(repeat="auto")
+@given(low=st.floats(-40, 80), high=st.floats(-40, 80), energy=st.lists(st.floats(0, 1e6), min_size=1, max_size=60))
+@settings(deadline=None, max_examples=200)
+def test_auto_never_repeats_more_at_a_higher_snr_and_never_beyond_the_slots(low, high, energy):
+    auto, own = AirSettings(repeat="auto"), torch.tensor(energy, dtype=torch.float64)
     low, high = sorted((low, high))
-    assert slots >= choose_repeat(auto, low, slots) >= choose_repeat(auto, high, slots) >= 1
+    assert len(energy) >= choose_repeat(auto, low, own) >= choose_repeat(auto, high, own) >= 1
 
 
-def test_auto_sends_once_until_it_knows_the_snr_and_where_it_is_high():
+def test_auto_weighs_what_is_not_asked_for_against_what_is_not_decoded():
     auto = AirSettings(repeat="auto")
-    assert choose_repeat(auto, None, 100) == 1
-    assert [choose_repeat(auto, snr_db, 100) for snr_db in (-10.0, -5.0, 0.0)] == [4, 2, 1]
+    shapes = {"flat": torch.ones(400), "digits": torch.linspace(1, 0, 400) ** 2, "heavy": torch.logspace(0, -8, 400)}
+    chosen = {
+        name: [choose_repeat(auto, snr_db, energy) for snr_db in (-12.0, -5.0, 0.0, 4.0, 10.0, 40.0)]
+        for name, energy in shapes.items()
+    }
+    assert chosen["flat"] == [4, 1, 1, 1, 1, 1]  # half of the slots are half of the update
+    assert chosen["digits"] == [4, 2, 2, 1, 1, 1]
+    assert chosen["heavy"] == [4, 4, 4, 4, 1, 1]  # three quarters of the slots hold a hundredth
+
+
+def test_auto_sends_once_until_it_knows_the_snr_and_where_there_is_nothing_to_send():
+    assert choose_repeat(AirSettings(repeat="auto"), None, torch.ones(100)) == 1
+    assert choose_repeat(AirSettings(repeat="auto"), -20.0, torch.zeros(100)) == 1
 
 
 def test_a_given_number_is_kept_whatever_the_snr():
-    assert [choose_repeat(AirSettings(repeat=2), snr, 100) for snr in (None, -20.0, 20.0)] == [2, 2, 2]
+    assert [choose_repeat(AirSettings(repeat=2), snr, torch.ones(100)) for snr in (None, -20.0, 20.0)] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("repeat", [0, -1, "often", 1.5])
