@@ -20,7 +20,7 @@ from aircomp.link import DigitalUplink
 from aircomp.quantize.codebook import QuantizeSettings, build
 from aircomp.quantize.fragment import split
 from aircomp.quantize.nearest import nearest
-from aircomp.uplinks.base import Reception, aggregate_reception, not_shrunk
+from aircomp.uplinks.base import Reception, aggregate_reception, not_shrunk, towards_sum
 from aircomp.uplinks.schemes import make_uplink, uplink_names
 
 SMALL = QuantizeSettings(fragment_length=4, num_codewords=16)
@@ -280,13 +280,27 @@ def test_a_readout_forms_the_mean_of_soft_counts_or_keeps_the_norm_of_the_intege
     messages, base = heavy_tailed(8, 403, rng), heavy_tailed(1, 403, rng)[0]
     _, _, reception = send(repeated(2, snr_db=0.0), messages, base)
     hard, soft, norm = (aggregate_reception(reception, "mean", 0.8, r) for r in ("integers", "soft", "norm"))
-    mean = reception.soft_counts / reception.soft_counts.sum(dim=1).mean()  # the round's devices, not the slot's
+    devices = reception.soft_counts.sum(dim=1).mean()  # the round's, not the slot's
+    mean = towards_sum(reception.soft_counts, float(devices)) / devices
     expected = torch.zeros(101, 4).index_copy(0, reception.asked, mean @ reception.codewords)
     # float32 averages of codewords with entries up to about 30
     torch.testing.assert_close(soft, expected.flatten()[:403], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(norm.norm(), hard.norm(), rtol=1e-5, atol=0)
     torch.testing.assert_close(norm / norm.norm(), soft / soft.norm(), rtol=1e-5, atol=1e-6)
     assert not torch.allclose(hard, soft)
+
+
+def test_what_is_open_in_a_slot_moves_towards_the_sum():
+    sure = torch.tensor([[1.0, 2.0, 0.0], [3.0, 0.0, 0.0]])
+    assert torch.equal(towards_sum(sure, 4.0), sure)
+    half = torch.tensor([[1.0, 0.5, 0.5], [0.9, 0.5, 2.0]])
+    moved = towards_sum(half, 3.0)
+    # gaps of 1 and -.4 over variances (0, 1/4, 1/4) and (.09, .25, 0), of which 1 / (1 + v/3) is taken
+    expected = half + torch.tensor([[0, 0.5, 0.5], [0.09, 0.25, 0]]) * torch.tensor(
+        [[1 / (1 + 0.5 / 3)], [-0.4 / 0.34 / (1 + 0.34 / 3)]]
+    )
+    torch.testing.assert_close(moved, expected)
+    assert (towards_sum(torch.tensor([[0.1, 0.2, 4.0]]), 1.0) >= 0).all()
 
 
 def test_the_unbiased_readout_is_as_long_as_the_truth_along_it(rng):

@@ -159,10 +159,25 @@ def _soft_mean(
 ) -> Float[Tensor, "slots fragment"]:
     """Divide by the devices of the round: of a slot that tells little, the sum of the soft counts tells little too."""
     devices = float(soft_counts.sum(1).double().mean()) if len(soft_counts) else 0.0
-    soft = soft_counts.to(codewords) @ codewords / (devices or 1.0)  # nobody found: the numerator is zero already
+    soft = towards_sum(soft_counts.to(codewords), devices) @ codewords / (devices or 1.0)  # nobody found: zeros already
     if readout == "norm":
         return with_norm_of(of_integers, soft)
     return soft if readout == "soft" else not_shrunk(soft, soft_counts, codewords, of_integers)
+
+
+def towards_sum(soft_counts: Float[Tensor, "slots codewords"], devices: float) -> Float[Tensor, "slots codewords"]:
+    r"""Let the soft counts of a slot add up to the number of devices, as far as they are sure.
+
+    No decoder's posterior means know that they must. A count with fractional part $p$ is taken for one of the two integers
+    around it, with variance $p(1-p)$; the gap is shared out by these variances, and the less of it the larger their sum
+    $v$ is, $1/(1 + v/3)$: where a slot tells little, neither does its gap.
+    """
+    part = soft_counts - soft_counts.floor()
+    open_ = part * (1 - part)
+    total = open_.sum(1, keepdim=True)
+    gap = devices - soft_counts.sum(1, keepdim=True)
+    share = open_ / total.clamp(min=torch.finfo(total.dtype).tiny)  # a certain slot has nothing to move
+    return (soft_counts + share * gap / (1 + total / 3)).clamp_min(0)
 
 
 def with_norm_of(model: Float[Tensor, "slots fragment"], update: Float[Tensor, "slots fragment"]) -> Tensor:
