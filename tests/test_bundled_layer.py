@@ -36,7 +36,7 @@ def decode(layer, counts, popularity, snr_db, reference="round"):
 def test_it_is_the_papers_size_and_says_how_it_was_made(layer):
     assert layer.codebook.shape == (128, 64)
     torch.testing.assert_close(layer.codebook.norm(dim=1), torch.ones(128), rtol=0, atol=1e-5)
-    assert sum(p.numel() for p in layer.net.parameters()) == 38_170
+    assert sum(p.numel() for p in layer.net.parameters()) == 11_450
     assert layer.config["net"]["num_layers"] == 10
     assert layer.training["rounds"]["test"]
 

@@ -124,8 +124,8 @@ def test_cost_counts_the_learned_decoders_convolutions(tmp_path):
     rows = {row["uplink"]: row["base_station_gflop"] for row in read_json(tmp_path / "result.json")["rows"]}
     products = 10 * 4 * 2 * 128 * 64 / 1e9  # one slot, ten iterations or layers
     assert rows["gamp"] == pytest.approx(products)
-    # three convolutions over three codewords: from 6 features to 32, to 32, to 1
-    assert rows["amp-da-net"] == pytest.approx(products + 10 * 2 * 128 * 3 * (6 * 32 + 32 * 32 + 32) / 1e9)
+    # three convolutions over three codewords: from 6 features to 16, to 16, to 1
+    assert rows["amp-da-net"] == pytest.approx(products + 10 * 2 * 128 * 3 * (6 * 16 + 16 * 16 + 16) / 1e9)
     assert rows["posterior"] is None
 
 
