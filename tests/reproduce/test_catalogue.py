@@ -24,6 +24,13 @@ def test_every_job_of_every_result_has_valid_settings(result, scale):
             load_preset(job.params["preset"]).changed(**job.params["settings"])
 
 
+def test_the_papers_mean_is_of_integers_and_the_best_one_is_not():
+    jobs = RESULTS["fed_accuracy"].jobs(SCALES["digits"], [0])
+    readouts = {row["uplink"]: job.params["settings"]["aggregate.readout"] for row, job in jobs}
+    expected = dict.fromkeys(["perfect", "amp-da", "amp-da-net"], "integers")
+    assert readouts == expected | {"best": "unbiased"}
+
+
 def test_results_share_their_jobs():
     scale = SCALES["digits"]
     keys = {name: {job.key for job in in_order(j for _, j in r.jobs(scale, [0]))} for name, r in RESULTS.items()}
