@@ -28,7 +28,8 @@ SNR_RANGE_DB = (-40.0, 80.0)
 # auto chooses among these, of equally good ones the first; eight never led on federated digits: so few slots learn slowly
 COPIES = (4, 2, 1)
 # Share of the update's energy that decoding leaves right, 1 − NMSE of the soft counts, by SNR in decibels: the bundled layer,
-# `slot` SNR, seven rounds of the paper's ResNet. Its logarithm is concave: at a higher SNR auto never sends more often.
+# `slot` SNR, seven rounds of the paper's ResNet, three of them at −10, −5 and 8 dB. Its logarithm is concave: at a higher SNR
+# auto never sends more often.
 DECODED = ((-10.0, 0.05), (-5.0, 0.29), (0.0, 0.64), (3.0, 0.80), (5.0, 0.89), (8.0, 0.97), (10.0, 0.99))
 
 

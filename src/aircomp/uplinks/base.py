@@ -22,7 +22,8 @@ from aircomp.errors import ConfigError
 from aircomp.quantize.fragment import join, num_slots
 
 Readout = Literal["auto", "integers", "soft", "norm", "unbiased"]
-"""The mean of the decoded integers, of their posterior means, the latter at the norm of the former, or not shrunk."""
+"""The mean of the decoded integers, of their posterior means, the latter at the norm of the former, or not shrunk; auto is
+the last one for the mean, and integers for every other rule."""
 
 
 @dataclass(frozen=True)
