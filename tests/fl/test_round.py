@@ -120,16 +120,35 @@ def test_functions_before_and_after_the_uplink_compose(quick, digits):
     assert torch.equal(plain.state.weights, scaled.state.weights)  # powers of two scale exactly
 
 
-@pytest.mark.parametrize("policy", ["average", "local"])
-def test_batch_norm_buffers_follow_the_declared_policy(quick, digits, policy):
-    module = torch.nn.Sequential(
+def with_batch_norm():
+    return torch.nn.Sequential(
         torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten(), torch.nn.Linear(144, 10)
     )
-    result = run(quick.changed(buffers=policy, rounds=2), digits, model=module)
-    declared = "BatchNorm buffers, averaged exactly" in result.row["side_information"]
-    assert declared == (policy == "average")
+
+
+@pytest.mark.parametrize("policy", ["average", "local", "recomputed", "estimated"])
+def test_batch_norm_buffers_follow_the_declared_policy(quick, digits, policy):
+    result = run(quick.changed(buffers=policy, rounds=2, uplink="amp-da"), digits, model=with_batch_norm())
+    declared = [what for what in result.row["side_information"] if "BatchNorm" in what]
+    assert bool(declared) == (policy in ("average", "estimated"))
+    assert all(("estimated" in what) == (policy == "estimated") for what in declared)
     assert result.row["buffers"] == policy
     assert bool(result.state.local_buffers) == (policy == "local")
+
+
+def test_estimated_buffers_are_the_sum_over_the_rounded_estimate(quick, digits):
+    exchanges = []
+    settings = {"buffers": "estimated", "rounds": 1, "uplink": "amp-da", "channel.snr_db": -10.0}
+    result = run(quick.changed(**settings), digits, model=with_batch_norm(), on_round=lambda _, e: exchanges.append(e))
+    number = round(exchanges[0].reception.num_active_hat)
+    assert number != result.metrics[0]["num_active"]  # or it would be the average
+    assert torch.equal(result.state.buffers, exchanges[0].buffers.sum(dim=0) / number)
+
+
+@pytest.mark.parametrize("uplink", ["ideal", "perfect"])
+def test_estimated_buffers_need_an_estimate(quick, digits, uplink):
+    with pytest.raises(ConfigError, match=f"uplink = '{uplink}' estimates nothing"):
+        run(quick.changed(buffers="estimated", uplink=uplink), digits)
 
 
 def test_devices_keep_the_slots_that_were_not_asked_for(quick, digits):

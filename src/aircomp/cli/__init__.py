@@ -12,6 +12,7 @@ from aircomp.errors import AirCompError, unknown_name
 COMMANDS = {
     "demo": "the main job on data that comes with the package",
     "simulate": "one federated run over an uplink",
+    "central": "train a model on all data in one place, as a start for federated runs",
     "collect": "save the fragments of a perfect-aggregation run, for pretraining and evaluation",
     "pretrain": "train codebook and decoder end to end on saved fragments",
     "evaluate": "decode saved rounds with several decoders",

@@ -58,6 +58,8 @@ class AggregateSettings(Settings):
     is that one for the mean, and the integers for every other rule."""
 
 
+Buffers = Literal["average", "local", "recomputed", "estimated"]
+
 RUN_ONLY = {"rounds", "workers", "engine", "ray_address", "device", "checkpoint_seconds"}
 """Settings that do not change the bits of a round: a run may be resumed with others."""
 
@@ -83,8 +85,12 @@ class Experiment(Settings):
     """Where tensors are computed."""
     checkpoint_seconds: float = Field(default=10.0, ge=0)
     """Time between two checkpoints; 0 saves every round."""
-    buffers: Literal["average", "local"] = "average"
-    """BatchNorm statistics: averaged exactly outside the radio (declared), or kept local (tests use the base station's)."""
+    buffers: Buffers = "average"
+    """BatchNorm statistics: averaged exactly outside the radio (declared), kept local (tests use the base station's),
+    recomputed on the base station's data, or estimated: summed exactly and divided by the rounded estimate of the number
+    of devices, an error of the authors' code that explains their Table I."""
+    start: str = ""
+    """Begin from this trained model: a finished run, or a safetensors file of parameters and buffers."""
     side_information: SideInformation = "both"
     """What the decoder is told of each slot beforehand: its layer, the base station's own codeword, both or none (paper)."""
     data: DataSettings = DataSettings()

@@ -43,7 +43,7 @@ def open_run(
     with artefact.lock(directory):
         config = directory / "config.toml"
         if config.exists() and overwrite and not resume:
-            for name in ("config.toml", "metrics.jsonl", "result.json"):
+            for name in ("config.toml", "metrics.jsonl", "result.json", "model.safetensors"):
                 (directory / name).unlink(missing_ok=True)
             shutil.rmtree(directory / "checkpoint", ignore_errors=True)
         if config.exists():

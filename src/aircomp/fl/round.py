@@ -23,7 +23,7 @@ from aircomp.device.local import LocalResult
 from aircomp.encode.schedule import told_snr
 from aircomp.errors import TrainingDiverged
 from aircomp.fl.executors import Executor
-from aircomp.fl.experiment import Experiment
+from aircomp.fl.experiment import Buffers, Experiment
 from aircomp.fl.participation import active_devices
 from aircomp.fl.state import FederationState
 from aircomp.fl.trainer import BASE_STATION, Task
@@ -86,6 +86,12 @@ class Exchange:
     announced: Any  # the scheme's own
     encoded: Encoded
     reception: Reception
+    buffers: Float[Tensor, "active buffers"] | None = None
+    """Of the active devices after local training; they do not go over the radio."""
+    base_buffers: Float[Tensor, " buffers"] | None = None
+    """The base station's own."""
+    after: FederationState | None = None
+    """The federation after the round."""
 
 
 def run_round(
@@ -116,12 +122,13 @@ def run_round(
     with watch.stage("server"):
         state = replace(state, rounds_done=index + 1, memories=memories, snr_db=exchange.reception.snr_db)
         state = update_model(state, experiment, update)
-        state = update_buffers(state, experiment, active, base, results)
+        state = update_buffers(state, experiment.buffers, active, base, results, exchange.reception.num_active_hat)
     with watch.stage("measure"):
         record |= {"num_active_hat": exchange.reception.num_active_hat, "feedback_ratio": ratio}
         record["quantization_nmse"] = quantization_nmse(exchange.messages, exchange.encoded.reconstruction.cpu())
         record |= federation.uplink.diagnose(exchange.encoded, exchange.announced, exchange.reception)
-    return state, record, exchange
+    buffers = torch.stack([r.buffers for r in results])
+    return state, record, replace(exchange, buffers=buffers, base_buffers=base.buffers, after=state)
 
 
 def _same(update: Float[Tensor, " params"]) -> Float[Tensor, " params"]:
@@ -213,15 +220,27 @@ def update_model(state: FederationState, experiment: Experiment, update: Float[T
 
 def update_buffers(
     state: FederationState,
-    experiment: Experiment,
+    policy: Buffers,
     active: tuple[int, ...],
     base: LocalResult,
     results: list[LocalResult],
+    num_active_hat: float,
 ) -> FederationState:
-    """Average the buffers of the active devices exactly (a declared side channel), or keep each device's own."""
-    if base.buffers.numel() == 0:
+    """Treat the buffers of the active devices as declared.
+
+    Args:
+        state: The federation after the server's step.
+        policy: Averaged exactly; or summed exactly and divided by the rounded estimate of the number of devices, as the
+            authors' code has it; or each device's own; or left alone, because the base station recomputes them.
+        active: The devices that trained.
+        base: What the base station's training left.
+        results: What the devices' training left.
+        num_active_hat: The base station's estimate of the number of devices.
+    """
+    if base.buffers.numel() == 0 or policy == "recomputed":
         return state
-    if experiment.buffers == "average":
-        return replace(state, buffers=torch.stack([r.buffers for r in results]).mean(dim=0))
+    if policy != "local":
+        number = len(results) if policy == "average" else max(1, round(num_active_hat))
+        return replace(state, buffers=torch.stack([r.buffers for r in results]).sum(dim=0) / number)
     own = dict(state.local_buffers) | {d: r.buffers for d, r in zip(active, results, strict=True)}
     return replace(state, local_buffers=own | {BASE_STATION: base.buffers}, buffers=base.buffers)

@@ -6,13 +6,12 @@ The command line's `simulate` and `aircomp.simulate` are this one function.
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from aircomp import artefact, results
@@ -24,13 +23,15 @@ from aircomp.device.update import FlatModel
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.fl import models
 from aircomp.fl.data import ImageData, from_torch, load
-from aircomp.fl.executors import make_executor
-from aircomp.fl.experiment import Experiment, load_experiment
+from aircomp.fl.evaluate import evaluate, recompute_statistics
+from aircomp.fl.executors import make_executor, one_thread
+from aircomp.fl.experiment import Buffers, Experiment, load_experiment
 from aircomp.fl.journal import Journal, open_run, read_metrics
 from aircomp.fl.participation import check_participation
 from aircomp.fl.partition import Partition, split
 from aircomp.fl.round import Exchange, Federation, Record, Stopwatch, Transform, run_round
-from aircomp.fl.state import FederationState, load_checkpoint, save_checkpoint
+from aircomp.fl.start import load_start, save_model
+from aircomp.fl.state import FederationState, has_checkpoint, load_checkpoint, save_checkpoint
 from aircomp.fl.summary import accuracy_summary, means
 from aircomp.fl.trainer import Trainer
 from aircomp.server.step import initial_state
@@ -45,6 +46,13 @@ SHORT_NAMES = {
     "aggregator": "aggregate.rule",
 }
 """Keywords of `simulate` that stand for a setting further down."""
+
+
+BUFFERS_BESIDE: dict[Buffers, str] = {
+    "average": "BatchNorm buffers, averaged exactly",
+    "estimated": "BatchNorm buffers, summed exactly and divided by the estimated number of devices",
+}
+"""What reaches the base station beside the radio, by the treatment of buffers."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +126,11 @@ def simulate(
             f"a channel was given, but uplink = {experiment.uplink!r} has none; choose a digital one, say gamp"
         )
     data = _dataset(dataset, experiment, data_dir)
-    module = model if model is not None else _model(experiment, data)
+    module = model if model is not None else build_model(experiment, data)
     own_rule = aggregator if aggregator is not None and not isinstance(aggregator, str) else None
     own_uplink = uplink if uplink is not None and not isinstance(uplink, str) else None
+    if experiment.start and not (resume and out is not None and has_checkpoint(Path(out) / "checkpoint")):
+        load_start(module, Path(experiment.start))
     flat = FlatModel(module.to(experiment.device))
     scheme = own_uplink or make_uplink(
         experiment.uplink,
@@ -136,6 +146,7 @@ def simulate(
         side_information=experiment.side_information,
     )
     check_readout(own_rule or experiment.aggregate.rule, experiment.aggregate.readout)
+    check_buffers(experiment.buffers, scheme)
     run = _Run(experiment, data, flat, scheme, own_rule, before, after, on_round)
     if out is None:
         return run.execute(None, resume=False)
@@ -156,6 +167,19 @@ def configure(preset: str | Path | Experiment, overrides: dict[str, Any]) -> Exp
     return experiment
 
 
+def check_buffers(policy: Buffers, uplink: Uplink) -> None:
+    """Refuse to divide by an estimate that there is none of.
+
+    Raises:
+        ConfigError: If the uplink is told the number of devices.
+    """
+    if policy == "estimated" and not getattr(uplink, "estimates_num_active", True):
+        raise ConfigError(
+            f"buffers = 'estimated' divides by the estimated number of devices, but uplink = {uplink.name!r} estimates "
+            "nothing; use buffers = 'average', or a digital uplink"
+        )
+
+
 def _dataset(
     dataset: ImageData | tuple[Dataset, Dataset] | None, experiment: Experiment, data_dir: str | Path | None
 ) -> ImageData:
@@ -166,23 +190,16 @@ def _dataset(
     return load(experiment.data.name, Path(data_dir) if data_dir else None)
 
 
-def _model(experiment: Experiment, data: ImageData) -> nn.Module:
+def partition_of(experiment: Experiment, data: ImageData) -> Partition:
+    """Return which training images each device and the base station hold."""
+    rng = rngs.generator(experiment.seed, "partition")
+    return split(data.train_labels, experiment.devices.total, experiment.partition, rng=rng)
+
+
+def build_model(experiment: Experiment, data: ImageData) -> nn.Module:
+    """Return the experiment's model as it is before training."""
     channels = data.train_images.shape[1]
     return models.build(experiment.model, data.num_classes, channels, rng=rngs.generator(experiment.seed, "model"))
-
-
-@torch.no_grad()
-def evaluate(module: nn.Module, data: ImageData, *, batch_size: int = 500) -> tuple[float, float]:
-    """Return accuracy and mean loss on the test set."""
-    module.eval()
-    device = next(module.parameters()).device
-    correct, loss = 0, 0.0
-    for images, labels in zip(data.test_images.split(batch_size), data.test_labels.split(batch_size), strict=True):
-        inputs = data.normalize(images).contiguous(memory_format=torch.channels_last).to(device)
-        logits, labels = module(inputs), labels.to(device)
-        correct += int((logits.argmax(dim=1) == labels).sum())
-        loss += float(F.cross_entropy(logits, labels, reduction="sum"))
-    return correct / len(data.test_labels), loss / len(data.test_labels)
 
 
 @dataclass
@@ -200,12 +217,7 @@ class _Run:
 
     def execute(self, out: Path | None, *, resume: bool) -> Simulation:
         experiment = self.experiment
-        partition = split(
-            self.data.train_labels,
-            experiment.devices.total,
-            experiment.partition,
-            rng=rngs.generator(experiment.seed, "partition"),
-        )
+        partition = partition_of(experiment, self.data)
         trainer = Trainer(
             self.model.module,
             self.data,
@@ -221,12 +233,13 @@ class _Run:
         federation = Federation(experiment, self.uplink, rule, executor, self.before, self.after)
         begun = time.perf_counter()
         try:
-            state = self._rounds(state, federation, metrics, out)
+            state = self._rounds(state, federation, metrics, out, partition.base_station)
         finally:
             executor.close()
         self.model.load(state.weights, state.buffers)
         row = self._summary(metrics, time.perf_counter() - begun)
         if out is not None:
+            save_model(out, self.model.module)
             results.write_result(
                 out / "result.json", "simulate", experiment.model_dump(mode="json"), experiment.seed, [row]
             )
@@ -248,7 +261,12 @@ class _Run:
         return artefact.config_hash(self.experiment.identity)
 
     def _rounds(
-        self, state: FederationState, federation: Federation, metrics: list[Record], out: Path | None
+        self,
+        state: FederationState,
+        federation: Federation,
+        metrics: list[Record],
+        out: Path | None,
+        base_samples: Tensor,
     ) -> FederationState:
         journal = Journal(out, metrics)
         watch = Stopwatch()
@@ -257,6 +275,7 @@ class _Run:
         try:
             while state.rounds_done < self.experiment.rounds:
                 after, record, exchange = run_round(state, federation, watch)
+                after = self._with_statistics(after, base_samples, watch)
                 record |= self._evaluate(after, watch)
                 record["seconds"] = {k: round(v, 6) for k, v in watch.seconds.items()}
                 journal.add(record)
@@ -274,6 +293,15 @@ class _Run:
             journal.close()
         return state
 
+    def _with_statistics(self, state: FederationState, samples: Tensor, watch: Stopwatch) -> FederationState:
+        """Recompute the buffers from the base station's data, where that is the policy."""
+        if self.experiment.buffers != "recomputed" or not state.buffers.numel():
+            return state
+        with watch.stage("server"), one_thread():
+            self.model.load(state.weights, state.buffers)
+            recompute_statistics(self.model.module, self.data, self.data.train_images[samples])
+            return replace(state, buffers=self.model.read_buffers().cpu())
+
     def _evaluate(self, state: FederationState, watch: Stopwatch) -> Record:
         due = state.rounds_done % self.experiment.evaluate_every == 0 or state.rounds_done == self.experiment.rounds
         if not due:
@@ -289,8 +317,8 @@ class _Run:
         cost = self.uplink.cost(num_params, round(statistics.fmean(active)) if active else 0)
         side_information = list(cost.side_information)
         has_buffers = any(b.is_floating_point() for b in self.model.module.buffers())
-        if has_buffers and experiment.buffers == "average":
-            side_information.append("BatchNorm buffers, averaged exactly")
+        if has_buffers and experiment.buffers in BUFFERS_BESIDE:
+            side_information.append(BUFFERS_BESIDE[experiment.buffers])
         return {
             "uplink": self.uplink.name,
             "snr_db": experiment.channel.snr_db,

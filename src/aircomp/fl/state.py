@@ -62,6 +62,11 @@ def save_checkpoint(directory: Path, state: FederationState, previous: Federatio
     _remove_stale(directory, set(memories.values()))
 
 
+def has_checkpoint(directory: Path) -> bool:
+    """Return whether a round was saved here."""
+    return (directory / "state.safetensors").exists()
+
+
 def load_checkpoint(directory: Path, identity: str, num_params: int) -> FederationState | None:
     """Return the saved state, or None if the run was stopped before its first round was saved.
 
@@ -69,7 +74,7 @@ def load_checkpoint(directory: Path, identity: str, num_params: int) -> Federati
         ArtefactError: If the files are damaged or belong to another configuration or model.
     """
     path = directory / "state.safetensors"
-    if not path.exists():
+    if not has_checkpoint(directory):
         return None
     tensors, metadata = read_tensors(path)
     if metadata.get("identity") != identity:

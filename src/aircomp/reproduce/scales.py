@@ -38,6 +38,8 @@ class Scale:
     """Of the federated runs that compare variants of training."""
     noise_lengths: tuple[float, ...] = (10.0,)
     """How long the noise of corrupted devices is, in lengths of their updates; the paper does not tell."""
+    central: Settings | None = None
+    """Settings of the central training that federated runs begin from; from scratch if None."""
     slots: int | None = None
     """Slots of each round that decoders are measured on; all if None."""
 
@@ -49,6 +51,19 @@ _SHORT_DIGITS = {
     "data.validation_samples": 1_024,
     "data.test_samples": 3_000,
     "data.batch_slots": 128,
+}
+
+# the paper's configuration with a schedule that twenty-five minutes on one core suffice for
+_PAPER_SHORT = {
+    "epochs": 24,
+    "samples_per_epoch": 32_768,
+    "schedule": "cosine",
+    "learning_rate": 1e-3,
+    "clip_norm": 1.0,
+    "data.train_samples": None,
+    "data.batch_slots": 256,
+    "data.snr_db_low": -5.0,
+    "data.snr_db_high": 18.0,
 }
 
 SCALES = {
@@ -85,6 +100,21 @@ SCALES = {
             pretrain_preset="short",
             pretrained={"epochs": 8, "samples_per_epoch": 6_144, "data.test_samples": 6_000},
             slots=2_000,
+        ),
+        Scale(
+            name="desktop",
+            what="CIFAR-10 and the paper's ResNet at half resolution, from a trained model; five hours on two cores",
+            preset="cifar10-desktop",
+            federated={},
+            snr_db=(0.0, 3.0, 5.0, 10.0, 15.0, 20.0),
+            collect_preset="cifar10-collect",
+            collected={"rounds": 16, "model.stem_stride": 2},
+            measured={"rounds": 6, "model.stem_stride": 2},
+            other_model={"model.name": "vgg"},
+            other_collected={"model.name": "vgg"},
+            pretrain_preset="paper",
+            pretrained=_PAPER_SHORT,
+            central={},
         ),
         Scale(
             name="paper",

@@ -1,20 +1,26 @@
 """What each kind of job does. All compute with one thread, so that their bits do not depend on who runs beside them."""
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from aircomp import rng as rngs
+from aircomp.fl.central import CentralSettings, train_centrally
+from aircomp.fl.data import load
 from aircomp.fl.executors import one_thread
-from aircomp.fl.simulate import configure, simulate
+from aircomp.fl.experiment import Experiment
+from aircomp.fl.round import Record
+from aircomp.fl.simulate import build_model, configure, partition_of, simulate
+from aircomp.fl.start import load_start
 from aircomp.layer import CommunicationLayer
 from aircomp.metrics import quantization_nmse
 from aircomp.quantize.codebook import QuantizeSettings, build
 from aircomp.quantize.nearest import nearest
 from aircomp.reproduce.jobs import Job, Payload
+from aircomp.reproduce.treatments import Treatments
 from aircomp.results import Row
 from aircomp.train.collect import collect
 from aircomp.train.evaluate import Plan, evaluate
@@ -30,15 +36,50 @@ def run_job(job: Job, work: Path) -> Payload:
 
 
 def simulate_job(job: Job, work: Path) -> Payload:
-    """One federated run; `params`: preset and settings. With a job needed, over the layer that it trained."""
-    settings = dict(job.params["settings"])
-    if job.needs:
-        settings["encode.layer"] = str(job.needs[0].directory(work))
-    experiment = configure(job.params["preset"], {"engine": "serial"} | settings)
+    """One federated run; `params`: preset and settings. Jobs needed are the layer it uses and the model it begins from."""
+    experiment = _experiment(job, work)
     run = simulate(experiment)
     curve = [[r["round"], r["test_accuracy"]] for r in run.metrics if r.get("test_accuracy") is not None]
     row = run.row | {"snr_db": None if experiment.uplink in ("ideal", "perfect") else experiment.channel.snr_db}
     return {"rows": [row], "curve": curve}
+
+
+def treatments_job(job: Job, work: Path) -> Payload:
+    """One federated run, tested under every treatment of buffers; `params`: preset, settings, rounds to test after."""
+    experiment = _experiment(job, work)
+    data = load(experiment.data.name)
+    module = build_model(experiment, data)
+    if experiment.start:
+        load_start(module, Path(experiment.start))
+    samples = partition_of(experiment, data).base_station
+    treatments = Treatments(module, data, samples, experiment.local.steps, job.params["tested"])
+    run = simulate(experiment, dataset=data, on_round=treatments.on_round)
+    rows = [run.row | row for row in treatments.summary()]
+    return {"rows": rows, "rounds": treatments.rows, "num_active": _counted(run.metrics)}
+
+
+def _counted(metrics: Sequence[Record]) -> list[list[float]]:
+    """Return the true and the estimated number of devices of every round."""
+    return [[r["num_active"], r["num_active_hat"]] for r in metrics if "num_active_hat" in r]
+
+
+def central_job(job: Job, work: Path) -> Payload:
+    """Train a preset's model centrally; `params`: preset, settings of the run, and those of the training."""
+    experiment = configure(job.params["preset"], job.params["settings"])
+    data = load(experiment.data.name)
+    settings = CentralSettings(**job.params["central"])
+    out = job.directory(work)
+    out.mkdir(parents=True, exist_ok=True)
+    return {"rows": [train_centrally(build_model(experiment, data), data, settings, seed=experiment.seed, out=out)]}
+
+
+READS = {"pretrain": "encode.layer", "central": "start"}
+"""The setting that names what a federated run takes from a job of this kind."""
+
+
+def _experiment(job: Job, work: Path) -> Experiment:
+    taken = {READS[need.kind]: str(need.directory(work)) for need in job.needs}
+    return configure(job.params["preset"], {"engine": "serial"} | job.params["settings"] | taken)
 
 
 def collect_job(job: Job, work: Path) -> Payload:
@@ -115,6 +156,8 @@ def _rounded(values: torch.Tensor) -> list[Any]:
 
 KINDS: dict[str, Callable[[Job, Path], Payload]] = {
     "simulate": simulate_job,
+    "treatments": treatments_job,
+    "central": central_job,
     "collect": collect_job,
     "pretrain": pretrain_job,
     "evaluate": evaluate_job,

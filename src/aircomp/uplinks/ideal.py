@@ -13,6 +13,7 @@ class IdealUplink:
     """Exact, unquantised updates; nothing is sent over a radio, so nothing is charged and all is declared."""
 
     name = "ideal"
+    estimates_num_active = False
 
     def __init__(self, *, include_base_station: bool = False):
         self.include_base_station = include_base_station

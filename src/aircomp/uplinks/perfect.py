@@ -16,6 +16,7 @@ class PerfectUplink:
     """A digital link whose channel reveals the true counts; its cost is that of the link it stands for."""
 
     name = "perfect"
+    estimates_num_active = False
 
     def __init__(self, link: DigitalUplink):
         self.link = link

@@ -1,0 +1,65 @@
+"""`aircomp central PRESET`: train a preset's model on all data in one place, as a start for federated runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from aircomp import results
+from aircomp.artefact import lock
+from aircomp.cli.common import default_out, parse, print_table, progress_bar
+from aircomp.cli.simulate import split_preset, starting_point
+from aircomp.errors import ArtefactError
+from aircomp.fl.central import CentralSettings, train_centrally
+from aircomp.fl.data import load
+from aircomp.fl.experiment import Experiment
+from aircomp.fl.simulate import build_model
+from aircomp.fl.start import MODEL_FILE
+
+
+@dataclass(frozen=True)
+class Options:
+    """Train a preset's model centrally; `simulate --start DIR` begins from it. Model, data and seed are the preset's.
+
+    Examples:
+      aircomp central cifar10-desktop --out runs/start
+      aircomp simulate cifar10-desktop --start runs/start --uplink amp-da --snr-db 0
+      aircomp central digits --central.epochs 10 --central.batch-size 32 --central.learning-rate 0.1
+    """
+
+    experiment: Annotated[Experiment, tyro.conf.arg(name="")]
+    central: CentralSettings = field(default_factory=CentralSettings)
+    out: Path | None = None
+    """Gets model.safetensors and result.json; by default a new directory under runs/."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace the model in --out."""
+    data_dir: Path | None = None
+    """Where datasets lie; default AIRCOMP_DATA or the user's cache directory."""
+
+
+def run(args: Sequence[str]) -> None:
+    """Parse, train, summarise."""
+    preset, rest = split_preset(args)
+    options = parse(Options, rest, f"central {preset or 'PRESET'}", Options(starting_point(preset, rest)))
+    experiment, settings = options.experiment, options.central
+    stem = f"start-{Path(preset).stem if preset else 'run'}"
+    out = options.out or default_out(stem, resume=False)
+    if (out / MODEL_FILE).exists() and not options.overwrite:
+        raise ArtefactError(f"{out} holds a trained model; replace it with --overwrite, or choose another --out")
+    data = load(experiment.data.name, options.data_dir)
+    module = build_model(experiment, data).to(experiment.device)
+    with lock(out), progress_bar(stem, settings.epochs) as (progress, task):
+        row = train_centrally(
+            module,
+            data,
+            settings,
+            seed=experiment.seed,
+            out=out,
+            on_epoch=lambda done, accuracy: progress.update(task, completed=done, note=f"accuracy {accuracy:.3f}"),
+        )
+        config = experiment.model_dump(mode="json", include={"seed", "data", "model", "device"})
+        config |= {"central": settings.model_dump(mode="json")}
+        results.write_result(out / "result.json", "central", config, experiment.seed, [row])
+    print_table(f"{data.variant}, {out}", [row], {"test_accuracy": "test accuracy", "seconds": "seconds"})

@@ -1,0 +1,42 @@
+"""What a model is worth: accuracy and loss on the test set, and statistics of its own to be tested with."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Shaped
+from torch import Tensor, nn
+
+from aircomp.fl.data import ImageData
+
+BatchNorm = nn.modules.batchnorm._BatchNorm
+
+
+@torch.no_grad()
+def evaluate(module: nn.Module, data: ImageData, *, batch_size: int = 500) -> tuple[float, float]:
+    """Return accuracy and mean loss on the test set."""
+    module.eval()
+    device = next(module.parameters()).device
+    correct, loss = 0, 0.0
+    for images, labels in zip(data.test_images.split(batch_size), data.test_labels.split(batch_size), strict=True):
+        inputs = data.normalize(images).contiguous(memory_format=torch.channels_last).to(device)
+        logits, labels = module(inputs), labels.to(device)
+        correct += int((logits.argmax(dim=1) == labels).sum())
+        loss += float(F.cross_entropy(logits, labels, reduction="sum"))
+    return correct / len(data.test_labels), loss / len(data.test_labels)
+
+
+@torch.no_grad()
+def recompute_statistics(
+    module: nn.Module, data: ImageData, images: Shaped[Tensor, "batch channels height width"], *, batch_size: int = 200
+) -> None:
+    """Set every BatchNorm's running mean and variance to their averages over batches of some images, weights as they are."""
+    norms = [m for m in module.modules() if isinstance(m, BatchNorm)]
+    momenta = [m.momentum for m in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # PyTorch's word for the plain average over all batches
+    module.train()
+    device = next(module.parameters()).device
+    for batch in images.split(batch_size):
+        module(data.normalize(batch).contiguous(memory_format=torch.channels_last).to(device))
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum

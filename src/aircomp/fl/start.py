@@ -1,0 +1,58 @@
+"""A trained model as a file of its own, and federated runs that begin from one.
+
+`model.safetensors` holds the parameters and buffers of a module under the names of its `state_dict`. Every finished run
+leaves one, and so does central training (`fl/central.py`).
+"""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from aircomp.artefact import read_tensors, write_tensors
+from aircomp.errors import ArtefactError
+
+MODEL_FILE = "model.safetensors"
+
+
+def save_model(directory: Path, module: nn.Module) -> None:
+    """Write a module's parameters and buffers beside the run that trained it."""
+    tensors = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+    write_tensors(directory / MODEL_FILE, tensors)
+
+
+def load_start(module: nn.Module, start: Path) -> None:
+    """Set a module's parameters and buffers to those of a finished run, or of a safetensors file.
+
+    Args:
+        module: Gets the values.
+        start: A run directory that holds `model.safetensors`, or such a file.
+
+    Raises:
+        ArtefactError: If the file is missing, damaged, or belongs to another model; the module is then unchanged.
+    """
+    path = start / MODEL_FILE if start.is_dir() else start
+    if start.is_dir() and not path.exists():
+        raise ArtefactError(f"start = {start} holds no {MODEL_FILE}; finish that run with --resume, or give another")
+    given, _ = read_tensors(path)
+    expected = module.state_dict()
+    _check_names(path, set(given), set(expected))
+    for name, tensor in expected.items():
+        if given[name].shape != tensor.shape:
+            raise ArtefactError(
+                f"{name} has shape {list(given[name].shape)} in the start {path}, but {list(tensor.shape)} in the model; "
+                "give a start of the same model"
+            )
+        if given[name].is_floating_point() and not torch.isfinite(given[name]).all():
+            raise ArtefactError(f"{name} is not finite in the start {path}; give another start")
+    module.load_state_dict(given)
+
+
+def _check_names(path: Path, given: set[str], expected: set[str]) -> None:
+    missing, foreign = sorted(expected - given), sorted(given - expected)
+    if missing or foreign:
+        what = f"lacks {missing[0]}" if missing else f"holds {foreign[0]}, which the model does not have"
+        raise ArtefactError(
+            f"the start {path} does not fit the model: it {what} "
+            f"({len(missing)} tensors missing, {len(foreign)} foreign); give a start of the same model"
+        )
