@@ -82,7 +82,7 @@ def test_diagnosis_reports_perfect_numbers_for_a_perfect_link(rng):
     uplink = small_link("perfect")
     announced, encoded, reception = send(uplink, heavy_tailed(4, 403, rng), heavy_tailed(1, 403, rng)[0])
     measured = uplink.diagnose(encoded, announced, reception)
-    assert (measured["accuracy"], measured["update_nmse"], measured["pupe"]) == (1.0, 0.0, 0.0)
+    assert (measured["count_accuracy"], measured["update_nmse"], measured["pupe"]) == (1.0, 0.0, 0.0)
 
 
 def test_noise_costs_accuracy(rng):
@@ -91,7 +91,7 @@ def test_noise_costs_accuracy(rng):
     for snr_db in (-10.0, 5.0, 30.0):
         uplink = small_link("gamp", snr_db)
         announced, encoded, reception = send(uplink, messages, base)
-        accuracies.append(uplink.diagnose(encoded, announced, reception)["accuracy"])
+        accuracies.append(uplink.diagnose(encoded, announced, reception)["count_accuracy"])
     assert accuracies[0] < accuracies[1] < accuracies[2]
 
 
@@ -219,7 +219,7 @@ def test_copies_help_where_noise_costs_accuracy(rng):
     for repeat in (1, 2, 4):
         uplink = repeated(repeat, snr_db=-3.0)
         announced, encoded, reception = send(uplink, messages, base)
-        accuracies.append(uplink.diagnose(encoded, announced, reception)["accuracy"])
+        accuracies.append(uplink.diagnose(encoded, announced, reception)["count_accuracy"])
     assert accuracies[0] < accuracies[1] < accuracies[2]
 
 
@@ -273,7 +273,7 @@ def test_diagnosis_of_a_repeated_link_looks_at_the_asked_slots_only(rng):
     uplink = repeated(4, "perfect")
     announced, encoded, reception = send(uplink, heavy_tailed(4, 403, rng), heavy_tailed(1, 403, rng)[0])
     measured = uplink.diagnose(encoded, announced, reception)
-    assert (measured["accuracy"], measured["update_nmse"], measured["repeat"]) == (1.0, 0.0, 4.0)
+    assert (measured["count_accuracy"], measured["update_nmse"], measured["repeat"]) == (1.0, 0.0, 4.0)
 
 
 def test_a_readout_forms_the_mean_of_soft_counts_or_keeps_the_norm_of_the_integers(rng):

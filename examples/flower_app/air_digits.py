@@ -63,7 +63,7 @@ def test(server_round: int, arrays: ArrayRecord) -> MetricRecord:
     model = trainer().model.module
     model.load_state_dict(arrays.to_torch_state_dict())
     accuracy, loss = evaluate(model, trainer().data)
-    return MetricRecord({"accuracy": accuracy, "loss": loss})
+    return MetricRecord({"test_accuracy": accuracy, "test_loss": loss})
 
 
 def make_strategy(uplink: str = "gamp") -> UplinkStrategy:

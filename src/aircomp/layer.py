@@ -20,6 +20,7 @@ from aircomp.artefact import read_json, read_tensors, tensor_hash, write_json, w
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
 from aircomp.decode.base import Decoded, check_codebook
 from aircomp.errors import AirCompError, ArtefactError, ConfigError, ShapeError
+from aircomp.fields import with_current_names
 
 MAX_CODEWORDS, MAX_LENGTH = 32_767, 65_536
 """What a file may claim."""
@@ -187,6 +188,9 @@ def _described(path: Path) -> dict[str, Any]:
         raise ArtefactError(
             f"{path} does not describe a communication layer; give a directory made by aircomp pretrain"
         )
+    tested = description["training"].get("test")
+    if isinstance(tested, list) and all(isinstance(row, dict) for row in tested):
+        description["training"]["test"] = [with_current_names(row, summary=True) for row in tested]
     return description
 
 

@@ -180,7 +180,7 @@ def compare(encoded: Encoded, announced: Announced, reception: Reception) -> dic
     heard = {} if reception.snr_db is None else {"snr_db_hat": reception.snr_db}
     return heard | {
         "repeat": float(announced.repeat),
-        "accuracy": metrics.count_accuracy(truth, decoded.counts),
+        "count_accuracy": metrics.count_accuracy(truth, decoded.counts),
         "count_nmse": metrics.count_nmse(truth, decoded.mean),
         "update_nmse": metrics.update_nmse(truth, decoded.counts, quant_codebook),
         "update_nmse_soft": metrics.update_nmse(truth, decoded.mean, quant_codebook),

@@ -281,7 +281,7 @@ def test_clients_metrics_are_aggregated_as_the_wrapped_strategy_does():
     result = start(make_strategy("gamp"), LoopGrid(make_app(), 2))
     metrics = result.train_metrics_clientapp[1]
     assert metrics["loss"] == pytest.approx(2 / 3)  # 0 with one example, 1 with two
-    assert metrics["uplink.accuracy"] > 0.5
+    assert metrics["uplink.count_accuracy"] > 0.5
     assert metrics["uplink.num_active_hat"] == pytest.approx(2, abs=0.5)
 
 

@@ -92,7 +92,7 @@ def test_flowers_simulation_and_ours_aggregate_the_same_updates(example, by_simu
     states = [load_file(engine_run / f"{r}.safetensors") for r in range(4)]
     updates, accuracies = by_simulate()
     assert_same_updates([torch.cat([state[name].flatten() for name in names]) for state in states], updates)
-    assert [rounds[str(r)]["accuracy"] for r in (1, 2, 3)] == accuracies
+    assert [rounds[str(r)]["test_accuracy"] for r in (1, 2, 3)] == accuracies
 
 
 def test_a_client_that_fails_in_flowers_simulation_ends_the_run_with_its_name(engine_run):

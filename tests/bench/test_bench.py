@@ -114,7 +114,7 @@ def test_ten_devices_prefer_the_first_codewords():
 
 def test_a_training_step_is_measured_beside_plain(tmp_path, capsys):
     assert call("bench", "train", "--slots", 4, 8, "--repeats", 2, "--out", tmp_path) == 0
-    assert "samples/s" in capsys.readouterr().out
+    assert "samples per second" in capsys.readouterr().out
     rows = read_json(tmp_path / "result.json")["rows"]
     assert [r["batch_slots"] for r in rows] == [4, 8]
     for row in rows:

@@ -14,6 +14,7 @@ from aircomp.channel.awgn import Awgn
 from aircomp.decoders import make_decoder
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
+from aircomp.fields import FIELDS
 from aircomp.fl.simulate import simulate
 
 
@@ -150,12 +151,30 @@ def test_results_have_the_fields_people_script_against(quick, digits, tmp_path):
     result = read_json(tmp_path / "result.json")
     assert result.keys() == {"command", "version", "config", "seed", "environment", "rows"}
     row = result["rows"][0]
-    expected = {"uplink", "snr_db", "snr_reference", "test_accuracy", "best_test_accuracy", "stability", "accuracy"}
-    expected |= {"num_active_mae", "pupe", "channel_uses_per_parameter", "energy_per_device", "seconds"}
+    expected = {"uplink", "snr_db", "snr_reference", "test_accuracy", "test_accuracy_last5", "best_test_accuracy"}
+    expected |= {
+        "stability",
+        "count_accuracy",
+        "num_active_mae",
+        "pupe",
+        "channel_uses_per_parameter",
+        "energy_per_device",
+        "seconds",
+    }
     assert expected <= row.keys()
     record = read_lines(tmp_path / "metrics.jsonl")[0]
-    names = {"round", "test_accuracy", "num_active", "num_active_hat", "accuracy", "update_nmse", "feedback_ratio"}
+    names = {
+        "round",
+        "test_accuracy",
+        "num_active",
+        "num_active_hat",
+        "count_accuracy",
+        "update_nmse",
+        "feedback_ratio",
+    }
     assert names | {"seconds"} <= record.keys()
+    assert row.keys() | record.keys() <= FIELDS.keys(), "every field is defined"
+    assert row["test_accuracy"] == read_lines(tmp_path / "metrics.jsonl")[-1]["test_accuracy"]
     assert any(name.startswith("events.out") for name in os.listdir(tmp_path))
 
 

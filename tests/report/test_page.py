@@ -55,7 +55,14 @@ def put(directory: Path, command: str, rows: list[dict[str, Any]], config=None, 
 
 
 def put_simulate(directory: Path, uplink: str = "gamp", snr_db: float = 5.0, **settings: Any) -> Path:
-    row = {"uplink": uplink, "snr_db": snr_db, "rounds": 2, "test_accuracy": 0.5, "accuracy": 0.7, "seconds": 3.0}
+    row = {
+        "uplink": uplink,
+        "snr_db": snr_db,
+        "rounds": 2,
+        "test_accuracy_last5": 0.5,
+        "count_accuracy": 0.7,
+        "seconds": 3.0,
+    }
     metrics = [{"round": r, "test_accuracy": r / 4, "test_loss": 1 / r, "update_nmse": 0.1} for r in (1, 2)]
     return put(directory, "simulate", [row], {"uplink": uplink, "channel": {"snr_db": snr_db}} | settings, metrics)
 
@@ -159,15 +166,16 @@ def test_runs_are_compared_by_what_differs(tmp_path):
 
 
 def test_several_seeds_at_one_place_become_a_mean_and_its_spread():
-    rows = [{"uplink": "gamp", "snr_db": 5.0, "test_accuracy": a} for a in (0.4, 0.6)]
-    rows += [{"uplink": "gamp", "snr_db": 9.0, "test_accuracy": 0.9, "test_accuracy_std": 0.03}]
-    (points,) = series_of(rows, ["uplink"], "snr_db", "test_accuracy").values()
+    rows = [{"uplink": "gamp", "snr_db": 5.0, "test_accuracy_last5": a} for a in (0.4, 0.6)]
+    rows += [{"uplink": "gamp", "snr_db": 9.0, "test_accuracy_last5": 0.9, "test_accuracy_last5_std": 0.03}]
+    (points,) = series_of(rows, ["uplink"], "snr_db", "test_accuracy_last5").values()
     assert points == [(5.0, 0.5, pytest.approx(0.02**0.5)), (9.0, 0.9, 0.03)]  # sample deviation of 0.4 and 0.6
 
 
 def test_every_kind_of_result_has_its_section(tmp_path):
     at = [
-        {"snr_db": s, "snr_reference": "slot", "accuracy": s / 10, "update_nmse_hard": 1 / (1 + s)} for s in (0.0, 5.0)
+        {"snr_db": s, "snr_reference": "slot", "count_accuracy": s / 10, "update_nmse_hard": 1 / (1 + s)}
+        for s in (0.0, 5.0)
     ]
     epochs = [{"epoch": e, "train_loss": 1 / e, "validation_loss": 2 / e} for e in (1, 2)]
     speed = [{"contender": "gamp", "slots_per_second": 100.0, "seconds": 1.0}]
@@ -197,13 +205,13 @@ def informed(decoder: str, codebook: str, snr_db: float, accuracy: float, bits: 
         "codebook": codebook,
         "snr_db": snr_db,
         "snr_reference": "slot",
-        "accuracy": accuracy,
-        "posterior_accuracy": accuracy + 0.01,
+        "count_accuracy": accuracy,
+        "posterior_count_accuracy": accuracy + 0.01,
         "below_posterior": 0.01,
         "entropy_bits": 33.0,
         "signal_bits": bits,
         "capacity_bits": 32.0 + 10 * snr_db,
-        "accuracy_limit": min(1.0, bits / 25),
+        "count_accuracy_limit": min(1.0, bits / 25),
     }
 
 

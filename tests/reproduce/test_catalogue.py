@@ -39,14 +39,14 @@ def test_results_share_their_jobs():
 
 
 def test_decoding_accuracy_is_drawn_below_its_limit_also_where_older_results_have_none():
-    row = {"decoder": "gamp", "codebook": "two-bases", "accuracy": 0.5, "num_active_mae": 0.1}
-    bits = {"entropy_bits": 33.0, "signal_bits": 22.0, "capacity_bits": 32.0, "accuracy_limit": 0.9}
+    row = {"decoder": "gamp", "codebook": "two-bases", "count_accuracy": 0.5, "num_active_mae": 0.1}
+    bits = {"entropy_bits": 33.0, "signal_bits": 22.0, "capacity_bits": 32.0, "count_accuracy_limit": 0.9}
     for found, titles in ((bits, ["Count accuracy", "Information of a slot"]), ({}, ["Count accuracy"])):
         rows = [row | found | {"snr_db": snr_db} for snr_db in (0.0, 5.0)]
         outcome = result_of("decoding_accuracy").present(SCALES["digits"], [({}, {"rows": rows})])
         assert [figure.title for figure in outcome.figures] == titles
         assert ("limit, two-bases" in outcome.figures[0].svg) == bool(found)
-        assert outcome.rows[0]["accuracy_limit"] == found.get("accuracy_limit")
+        assert outcome.rows[0]["count_accuracy_limit"] == found.get("count_accuracy_limit")
 
 
 def test_an_unknown_result_is_named():
@@ -65,7 +65,7 @@ def test_seeds_become_mean_and_spread():
 
 def curve(uplink, *accuracies):
     points = zip((0.0, 5.0, 10.0), accuracies, strict=True)
-    return [{"uplink": uplink, "snr_db": s, "test_accuracy": a} for s, a in points]
+    return [{"uplink": uplink, "snr_db": s, "test_accuracy_last5": a} for s, a in points]
 
 
 def test_decibels_are_counted_between_the_lowest_snrs_that_work():

@@ -32,23 +32,24 @@ def test_more_noise_means_more_errors_and_the_genie_makes_none(saved_rounds):
     plan = Plan(["gamp", "amp-da", "genie"], [0.0, 10.0, 25.0], "slot")
     rows = {(r["decoder"], r["snr_db"]): r for r in evaluate(saved_rounds, plan)}
     for decoder in ("gamp", "amp-da"):
-        accuracies = [rows[decoder, snr]["accuracy"] for snr in (0.0, 10.0, 25.0)]
+        accuracies = [rows[decoder, snr]["count_accuracy"] for snr in (0.0, 10.0, 25.0)]
         assert accuracies == sorted(accuracies)
         assert accuracies[-1] > 0.95
-    assert rows["genie", 0.0]["accuracy"] == 1.0
+    assert rows["genie", 0.0]["count_accuracy"] == 1.0
     assert rows["genie", 0.0]["update_nmse_hard"] == 0.0
-    assert rows["gamp", 10.0]["accuracy"] > rows["amp-da", 10.0]["accuracy"]
+    assert rows["gamp", 10.0]["count_accuracy"] > rows["amp-da", 10.0]["count_accuracy"]
 
 
 def test_noise_is_the_same_for_every_decoder_and_every_call(saved_rounds):
     both = evaluate(saved_rounds, Plan(["gamp", "omp"], [5.0]))
     alone = evaluate(saved_rounds, Plan(["omp"], [0.0, 5.0]))
-    assert both[1]["accuracy"] == alone[1]["accuracy"]
+    assert both[1]["count_accuracy"] == alone[1]["count_accuracy"]
 
 
 def test_a_sample_of_slots_is_seeded(saved_rounds):
     first, again, other = (
-        evaluate(saved_rounds, Plan(["gamp"], [5.0], num_slots=50, seed=seed))[0]["accuracy"] for seed in (0, 0, 1)
+        evaluate(saved_rounds, Plan(["gamp"], [5.0], num_slots=50, seed=seed))[0]["count_accuracy"]
+        for seed in (0, 0, 1)
     )
     assert first == again
     assert first != other
@@ -59,11 +60,11 @@ def test_the_yardstick_is_the_posterior_of_the_same_slots_noise_and_codebook(sma
     plan = Plan(["gamp", "posterior", "amp-da"], [0.0], "slot", codeword_length=16, num_slots=30, yardstick=True)
     rows = evaluate(small_rounds, plan, on_step=lambda *step: steps.append(step))
     gamp, posterior, amp_da = rows
-    assert posterior["posterior_accuracy"] == gamp["posterior_accuracy"]
+    assert posterior["posterior_count_accuracy"] == gamp["posterior_count_accuracy"]
     # the decoder of that name estimates the number of devices, the yardstick is told
-    assert posterior["below_posterior"] == posterior["posterior_accuracy"] - posterior["accuracy"] >= 0
-    assert amp_da["posterior_accuracy"] != posterior["accuracy"]  # another codebook, Bernoulli
-    assert amp_da["below_posterior"] == amp_da["posterior_accuracy"] - amp_da["accuracy"] > 0.05
+    assert posterior["below_posterior"] == posterior["posterior_count_accuracy"] - posterior["count_accuracy"] >= 0
+    assert amp_da["posterior_count_accuracy"] != posterior["count_accuracy"]  # another codebook, Bernoulli
+    assert amp_da["below_posterior"] == amp_da["posterior_count_accuracy"] - amp_da["count_accuracy"] > 0.05
     assert 0 < posterior["chains_disagree"] < 0.2
     # two rounds: three decoders, and a posterior for each of two codebooks
     assert [(done, total) for _, done, total in steps] == [(done, 10) for done in range(1, 11)]
@@ -73,8 +74,8 @@ def test_the_yardstick_is_the_posterior_of_the_same_slots_noise_and_codebook(sma
 @pytest.mark.parametrize("reference", ["round", "slot", "transmit"])
 def test_independent_devices_are_decoded_within_the_limits_of_information(saved_rounds, reference):
     low, high = evaluate(saved_rounds, Plan(["gamp"], [-5.0, 20.0], reference))
-    assert low["accuracy"] < low["accuracy_limit"] < 0.8
-    assert high["accuracy_limit"] == 1.0
+    assert low["count_accuracy"] < low["count_accuracy_limit"] < 0.8
+    assert high["count_accuracy_limit"] == 1.0
     # eight and eleven devices of 6 bits each, less the order of the devices: log2 8! = 15 and log2 11! = 25
     assert 25 < low["entropy_bits"] == high["entropy_bits"] < 45
     assert low["signal_bits"] < low["capacity_bits"] < low["entropy_bits"] < high["signal_bits"]
@@ -90,9 +91,9 @@ def test_the_yardstick_is_printed_only_if_asked_for(small_rounds, tmp_path, caps
     printed = capsys.readouterr().out
     assert all(heading in printed for heading in ("posterior", "chains", "capacity", "limit"))
     without, with_it = (read_json(tmp_path / name / "result.json")["rows"][0] for name in ("without", "with"))
-    added = {"posterior_accuracy", "below_posterior", "chains_disagree"}
+    added = {"posterior_count_accuracy", "below_posterior", "chains_disagree"}
     assert with_it.keys() - without.keys() == added
-    assert with_it["accuracy"] == without["accuracy"]
+    assert with_it["count_accuracy"] == without["count_accuracy"]
 
 
 def test_the_command_writes_a_row_for_each_decoder_and_snr(saved_rounds, tmp_path, capsys):
@@ -102,7 +103,15 @@ def test_the_command_writes_a_row_for_each_decoder_and_snr(saved_rounds, tmp_pat
     assert [(r["decoder"], r["snr_db"]) for r in rows] == [
         ("amp-da", 3.0), ("amp-da", 10.0), ("gamp", 3.0), ("gamp", 10.0)
     ]  # fmt: skip
-    names = {"accuracy", "count_nmse", "update_nmse_soft", "update_nmse_hard", "num_active_mae", "pupe", "seconds"}
+    names = {
+        "count_accuracy",
+        "count_nmse",
+        "update_nmse_soft",
+        "update_nmse_hard",
+        "num_active_mae",
+        "pupe",
+        "seconds",
+    }
     assert names <= rows[0].keys()
     with pytest.raises(SystemExit, match="2"):
         main(["evaluate", "--fragments", str(saved_rounds), "--out", str(out)])

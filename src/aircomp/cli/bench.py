@@ -7,6 +7,7 @@ from pathlib import Path
 from aircomp import results
 from aircomp.cli.common import parse, print_table
 from aircomp.errors import ConfigError, unknown_name
+from aircomp.fields import columns_of
 
 
 @dataclass(frozen=True)
@@ -106,18 +107,16 @@ def _simulate(options: SimulateOptions) -> None:
     print_table(
         "local training, paper's ResNet",
         speed,
-        {"contender": "contender", "samples_per_second": "samples/s", "times_bare_loop": "times the bare loop"},
+        columns_of(("contender", "samples_per_second", "times_bare_loop")),
     )
     engines = bench_engines(options.repeats, options.workers, options.ray_address)
     print_table(
         "training of a round with ten active devices",
         engines,
-        {"contender": "engine", "samples_per_second": "samples/s", "times_processes": "time beside processes"},
+        columns_of(("contender", "samples_per_second", "times_processes")),
     )
     stages = bench_round(4, options.workers)
-    print_table(
-        "a round over the ideal uplink", stages, {"contender": "stage", "share_of_round": "share", "seconds": "s"}
-    )
+    print_table("a round over the ideal uplink", stages, columns_of(("contender", "share_of_round", "seconds")))
     _write(options.out, "bench simulate", speed + engines + stages)
 
 
@@ -128,32 +127,13 @@ def _decode(options: DecodeOptions) -> None:
     _at_least_one(options.repeats, options.slots)
     net = bench_net(options.slots, options.repeats)
     rows = [*bench_decode(options.slots, options.repeats), net]
-    columns = {
-        "contender": "contender",
-        "slots_per_second": "slots/s",
-        "plain_slots_per_second": "plain slots/s",
-        "times_plain": "times plain",
-        "seconds": "s per round",
-    }
-    print_table(f"{options.slots} slots, one thread", rows, columns)
-    limits = {
-        "largest_difference": "largest difference from plain",
-        "cnn_share_of_time": "CNN's share of decoding time",
-        "cnn_gflops": "CNN, GFLOP/s",
-        "peak_gflops": "matrix product, GFLOP/s",
-        "cnn_share_of_peak": "CNN's share of that",
-    }
-    print_table("amp-da-net", [net], limits)
+    columns = ("contender", "slots_per_second", "plain_slots_per_second", "times_plain", "seconds")
+    print_table(f"{options.slots} slots, one thread", rows, columns_of(columns))
+    limits = ("largest_difference", "cnn_share_of_time", "cnn_gflops", "peak_gflops", "cnn_share_of_peak")
+    print_table("amp-da-net", [net], columns_of(limits))
     scaling = bench_scaling(options.slots, options.repeats) + bench_net_scaling(options.slots, options.repeats)
-    heads = {
-        "contender": "contender",
-        "axis": "against",
-        "value": "value",
-        "slots": "slots",
-        "seconds": "s",
-        "microseconds_per_slot": "µs per slot",
-    }
-    print_table("time against sizes", scaling, heads)
+    heads = ("contender", "axis", "value", "slots", "seconds", "microseconds_per_slot")
+    print_table("time against sizes", scaling, columns_of(heads))
     _write(options.out, "bench decode", rows + scaling)
 
 
@@ -162,14 +142,8 @@ def _train(options: TrainOptions) -> None:
 
     _at_least_one(options.repeats, *options.slots)
     rows = bench_train(options.slots, options.repeats)
-    columns = {
-        "batch_slots": "slots of a batch",
-        "samples_per_second": "samples/s",
-        "plain_samples_per_second": "plain samples/s",
-        "times_plain": "times plain",
-        "loss_difference": "loss differs by",
-        "seconds": "s per step",
-    }
+    speed = ("batch_slots", "samples_per_second", "plain_samples_per_second", "times_plain")
+    columns = columns_of((*speed, "loss_difference", "seconds"))
     print_table("training step, paper's shape, one thread", rows, columns)
     _write(options.out, "bench train", rows)
 
@@ -183,13 +157,7 @@ def _flower(options: FlowerOptions) -> None:
             "more, as the first is left out, and at least one of the others; raise them"
         )
     rows = bench_flower(options.rounds, options.devices, options.workers)
-    columns = {
-        "contender": "contender",
-        "seconds_per_round": "s per round",
-        "times_simulate": "times aircomp simulate",
-        "our_part_seconds": "our part of it, s",
-        "times_sum": "times Flower alone + our part",
-    }
+    columns = columns_of(("contender", "seconds_per_round", "times_simulate", "our_part_seconds", "times_sum"))
     print_table(f"digits, {options.devices} devices, {options.workers} processes", rows, columns)
     _write(options.out, "bench flower", rows)
 

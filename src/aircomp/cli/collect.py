@@ -9,6 +9,7 @@ import tyro
 
 from aircomp.cli.common import default_out, parse, print_table, progress_bar
 from aircomp.cli.simulate import split_preset, starting_point
+from aircomp.fields import columns_of
 from aircomp.fl.experiment import Experiment
 from aircomp.train.collect import collect
 
@@ -56,5 +57,5 @@ def run(args: Sequence[str]) -> None:
             overwrite=options.overwrite,
             data_dir=options.data_dir,
         )
-    columns = {"rounds": "rounds", "test_accuracy": "test accuracy", "seconds": "seconds"}
+    columns = columns_of(("rounds", "test_accuracy", "seconds"))
     print_table(f"{result.row['dataset']}, {out}", [result.row], columns)

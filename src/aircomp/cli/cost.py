@@ -11,21 +11,22 @@ from aircomp.cli.common import parse, print_table
 from aircomp.cost import Radio, round_cost
 from aircomp.encode.codebook import EncodeSettings
 from aircomp.errors import ConfigError
+from aircomp.fields import columns_of
 from aircomp.fl import models
 from aircomp.layer import has_bundled_layer
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.uplinks.schemes import make_uplink, uplink_names
 
-COLUMNS = {
-    "uplink": "uplink",
-    "num_slots": "slots",
-    "channel_uses": "channel uses",
-    "channel_uses_per_parameter": "uses/parameter",
-    "air_seconds": "air s",
-    "energy_per_device": "energy/device",
-    "base_station_gflop": "decoder GFLOP",
-    "side_information": "side information",
-}
+COLUMNS = (
+    "uplink",
+    "num_slots",
+    "channel_uses",
+    "channel_uses_per_parameter",
+    "air_seconds",
+    "energy_per_device",
+    "base_station_gflop",
+    "side_information",
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def run(args: Sequence[str]) -> None:
         )
         for name in options.uplink or _available()
     ]
-    print_table(f"one round, {num_params:,} parameters, {options.num_active} devices", rows, COLUMNS)
+    print_table(f"one round, {num_params:,} parameters, {options.num_active} devices", rows, columns_of(COLUMNS))
     if options.out is not None:
         config = {"num_parameters": num_params, "quantize": options.quantize.model_dump()}
         results.write_result(options.out / "result.json", "cost", config, 0, rows)

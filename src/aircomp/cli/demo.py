@@ -12,22 +12,16 @@ from aircomp import results
 from aircomp.artefact import lock
 from aircomp.cli.common import default_out, parse, print_table, progress_bar
 from aircomp.errors import ArtefactError, ConfigError
+from aircomp.fields import columns_of, label_of
 from aircomp.report.curves import draw_snr
 from aircomp.report.page import Section, write_page
-from aircomp.report.rows import HEADINGS, SHARE, accuracy_by_snr, lines_of, present, table_of
+from aircomp.report.rows import SHARE, accuracy_by_snr, lines_of, present, table_of
 from aircomp.report.runs import command_of, read_runs
 from aircomp.reproduce.jobs import Crew, Job, Payload, run_jobs
 from aircomp.reproduce.work import run_job
 
 NOISY = ("amp-da", "gamp", "amp-da-net")
-COLUMNS = {
-    "uplink": "uplink",
-    "snr_db": "SNR dB",
-    "test_accuracy": "test accuracy",
-    "accuracy": "count accuracy",
-    "num_active_mae": "K MAE",
-    "seconds": "seconds",
-}
+COLUMNS = ("uplink", "snr_db", "test_accuracy_last5", "count_accuracy", "num_active_mae", "seconds")
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,7 @@ def _run(options: Options, out: Path) -> None:
     rows = [payload["rows"][0] for payload in found.values()]
     config = {"preset": "digits", "rounds": options.rounds, "snr_db": list(options.snr_db), "seed": options.seed}
     results.write_result(out / "result.json", "demo", config, options.seed, rows)
-    print_table(f"federated digits, {options.rounds} rounds", rows, COLUMNS)
+    print_table(f"federated digits, {options.rounds} rounds", rows, columns_of(COLUMNS))
     print(draw_snr(rows, out / "accuracy.png"))
     command = command_of(read_runs([out])[0])
     print(write_page(out / "report.html", "Federated digits over the air", [_section(rows, found, options, command)]))
@@ -119,14 +113,14 @@ def _section(rows: list[results.Row], found: dict[str, Payload], options: Option
     curves = {name: [tuple(point) for point in payload["curve"]] for name, payload in found.items()}
     drawn = [
         accuracy_by_snr(rows, []),
-        lines_of(curves, "round", HEADINGS["test_accuracy"], "Test accuracy by round", limits=SHARE),
+        lines_of(curves, "round", label_of("test_accuracy"), "Test accuracy by round", limits=SHARE),
     ]
-    names = ("uplink", "snr_db", "test_accuracy", "stability", "accuracy", "update_nmse", "num_active_mae", "seconds")
+    names = ("uplink", "snr_db", "test_accuracy_last5", "test_accuracy", "stability", "count_accuracy", "update_nmse")
     return Section(
         "Federated digits",
         text,
         present(drawn),
-        (table_of("Uplinks", rows, names),),
+        (table_of("Uplinks", rows, (*names, "num_active_mae", "seconds")),),
         (command,),
         {"result.json": "result.json"},
     )

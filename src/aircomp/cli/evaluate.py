@@ -14,31 +14,21 @@ from aircomp.decode.side import SideInformation
 from aircomp.decoders import decoder_names
 from aircomp.encode.codebook import CodebookKind
 from aircomp.errors import ArtefactError, unknown_name
+from aircomp.fields import columns_of
 from aircomp.train.evaluate import Plan, evaluate
 
-COLUMNS = {
-    "decoder": "decoder",
-    "codebook": "codebook",
-    "snr_db": "SNR dB",
-    "accuracy": "accuracy",
-    "update_nmse_hard": "update NMSE",
-    "update_nmse_soft": "soft",
-    "num_active_mae": "K MAE",
-    "slots_per_second": "slots/s",
-}
-YARDSTICK = {
-    "decoder": "decoder",
-    "codebook": "codebook",
-    "snr_db": "SNR dB",
-    "accuracy": "accuracy",
-    "posterior_accuracy": "posterior",
-    "below_posterior": "below it",
-    "chains_disagree": "chains",
-    "accuracy_limit": "limit",
-    "entropy_bits": "bits: counts",
-    "signal_bits": "signal",
-    "capacity_bits": "capacity",
-}
+WHICH = ("decoder", "codebook", "snr_db", "count_accuracy")
+COLUMNS = (*WHICH, "update_nmse_hard", "update_nmse_soft", "num_active_mae", "slots_per_second")
+YARDSTICK = (
+    *WHICH,
+    "posterior_count_accuracy",
+    "below_posterior",
+    "chains_disagree",
+    "count_accuracy_limit",
+    "entropy_bits",
+    "signal_bits",
+    "capacity_bits",
+)
 
 
 @dataclass(frozen=True)
@@ -107,9 +97,9 @@ def run(args: Sequence[str]) -> None:
             plan,
             on_step=lambda note, done, total: progress.update(task, completed=done, total=total, note=note),
         )
-    print_table(f"{options.fragments}, {plan.snr_reference} SNR", rows, COLUMNS)
+    print_table(f"{options.fragments}, {plan.snr_reference} SNR", rows, columns_of(COLUMNS))
     if options.yardstick:
-        print_table("beside the posterior and the information of a slot", rows, YARDSTICK)
+        print_table("beside the posterior and the information of a slot", rows, columns_of(YARDSTICK))
     config = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(options).items()}
     results.write_result(out / "result.json", "evaluate", config, options.seed, rows)
     print(out / "result.json")

@@ -10,6 +10,7 @@ import tyro
 from aircomp import results
 from aircomp.cli.common import default_out, parse, print_table
 from aircomp.errors import ArtefactError, ConfigError
+from aircomp.fields import columns_of
 from aircomp.layer import CommunicationLayer
 
 
@@ -70,5 +71,5 @@ def run(args: Sequence[str]) -> None:
         "explains more of what the antenna received. Row 0 of the table is the start."
     )
     page = write_explanation(trace, out, text=text, command=command, config=config)
-    print_table("one slot, layer by layer", rows, {name: name.replace("_", " ") for name in rows[0]})
+    print_table("one slot, layer by layer", rows, columns_of(rows[0]))
     print(page)

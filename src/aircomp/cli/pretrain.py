@@ -9,16 +9,11 @@ import tyro
 
 from aircomp.cli.common import default_out, parse, print_table, progress_bar
 from aircomp.errors import ConfigError
+from aircomp.fields import columns_of
 from aircomp.train.fit import pretrain
 from aircomp.train.recipe import PretrainSettings, load_preset, read_toml
 
-COLUMNS = {
-    "snr_db": "SNR dB",
-    "accuracy": "accuracy",
-    "update_nmse_hard": "update NMSE",
-    "update_nmse_soft": "soft",
-    "num_active_mae": "K MAE",
-}
+COLUMNS = ("snr_db", "count_accuracy", "update_nmse_hard", "update_nmse_soft", "num_active_mae")
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ def run(args: Sequence[str]) -> None:
         )
     training = layer.training
     title = f"held-out rounds, {training['test'][0]['snr_reference']} SNR; {training['ended']}, best {training['best_epoch']}"
-    print_table(title, training["test"], COLUMNS)
+    print_table(title, training["test"], columns_of(COLUMNS))
     print(out / "layer.safetensors")
 
 

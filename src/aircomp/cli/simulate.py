@@ -9,23 +9,25 @@ import tyro
 
 from aircomp.cli.common import default_out, parse, print_table, progress_bar
 from aircomp.errors import ArtefactError, ConfigError
+from aircomp.fields import columns_of
 from aircomp.fl.experiment import Experiment, load_experiment, preset_names, read_toml
 from aircomp.fl.simulate import Simulation, simulate
 from aircomp.report.curves import draw_run
 
-COLUMNS = {
-    "uplink": "uplink",
-    "snr_db": "SNR dB",
-    "rounds": "rounds",
-    "test_accuracy": "test accuracy",
-    "best_test_accuracy": "best",
-    "stability": "stability",
-    "accuracy": "count accuracy",
-    "update_nmse": "update NMSE",
-    "num_active_mae": "K MAE",
-    "channel_uses_per_parameter": "uses/parameter",
-    "seconds": "seconds",
-}
+COLUMNS = (
+    "uplink",
+    "snr_db",
+    "rounds",
+    "test_accuracy",
+    "test_accuracy_last5",
+    "best_test_accuracy",
+    "stability",
+    "count_accuracy",
+    "update_nmse",
+    "num_active_mae",
+    "channel_uses_per_parameter",
+    "seconds",
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def run(args: Sequence[str]) -> None:
         def show(record: dict[str, Any], _: Any) -> None:
             note = f"K_a {record['num_active']}"
             if "test_accuracy" in record:
-                note += f"  accuracy {record['test_accuracy']:.3f}"
+                note += f"  test accuracy {record['test_accuracy']:.3f}"
             progress.update(task, completed=record["round"], note=note)
 
         result = simulate(
@@ -79,7 +81,7 @@ def run(args: Sequence[str]) -> None:
 
 def report(result: Simulation, out: Path) -> None:
     """Print the summary and draw the curves."""
-    columns = {name: heading for name, heading in COLUMNS.items() if result.row.get(name) is not None}
+    columns = columns_of(name for name in COLUMNS if result.row.get(name) is not None)
     print_table(f"{result.row['dataset']}, {out}", [result.row], columns)
     for figure in draw_run(result, out):
         print(figure)

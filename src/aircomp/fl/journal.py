@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from aircomp import artefact
 from aircomp.errors import ArtefactError
+from aircomp.fields import with_current_names
 from aircomp.fl.experiment import read_toml
 from aircomp.fl.round import Record
 
@@ -73,7 +74,7 @@ def read_metrics(path: Path, done: int, *, step: str = "round") -> list[Record]:
         except ValueError:  # the line that was being written when the run was killed
             break
         if record[step] <= done:
-            records.append(record)
+            records.append(with_current_names(record, summary=False))
     if len(records) != done:
         raise ArtefactError(f"{path} has {len(records)} records for {done} {step}s; start anew with --overwrite")
     return records

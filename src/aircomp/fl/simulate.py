@@ -70,7 +70,7 @@ class Simulation:
 
     @property
     def test_accuracy(self) -> float:
-        """Mean test accuracy of the last five evaluated rounds."""
+        """Test accuracy of the last evaluation; `row["test_accuracy_last5"]` is the mean of the last five."""
         return self.row["test_accuracy"]
 
 

@@ -8,11 +8,12 @@ from aircomp.results import Row
 
 
 def accuracy_summary(accuracies: list[Any]) -> Row:
-    """The definitions of the interface: last five, best, and the spread of the last ten."""
+    """Return the last one, the mean of the last five, the best, and the spread of the last ten."""
     if not accuracies:
-        return {"test_accuracy": None, "best_test_accuracy": None, "stability": None}
+        return dict.fromkeys(("test_accuracy", "test_accuracy_last5", "best_test_accuracy", "stability"))
     return {
-        "test_accuracy": statistics.fmean(accuracies[-5:]),
+        "test_accuracy": accuracies[-1],
+        "test_accuracy_last5": statistics.fmean(accuracies[-5:]),
         "best_test_accuracy": max(accuracies),
         "stability": statistics.pstdev(accuracies[-10:]),
     }

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from aircomp.fields import label_of
 from aircomp.fl.simulate import Simulation
 from aircomp.report.partition import draw_partition
 
@@ -28,7 +29,7 @@ def draw_curves(records: Sequence[dict[str, Any]], path: Path, *, title: str = "
     loss.plot(rounds, [r["test_loss"] for r in tested], label="test")
     trained = [(r["round"], r["train_loss"]) for r in records if r.get("train_loss") is not None]
     loss.plot(*zip(*trained, strict=True), linestyle=":", label="devices, local")
-    accuracy.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1), title=title)
+    accuracy.set(xlabel="round", ylabel=label_of("test_accuracy"), ylim=(0, 1), title=title)
     loss.set(xlabel="round", ylabel="cross-entropy (nats)", yscale="log")
     for axes in (accuracy, loss):
         axes.grid(alpha=0.3)
@@ -45,12 +46,12 @@ def draw_snr(rows: Sequence[dict[str, Any]], path: Path) -> Path:
     axes = figure.subplots()
     noisy = [row for row in rows if row["snr_db"] is not None]
     for uplink in dict.fromkeys(row["uplink"] for row in noisy):
-        points = sorted((row["snr_db"], row["test_accuracy"]) for row in noisy if row["uplink"] == uplink)
+        points = sorted((row["snr_db"], row["test_accuracy_last5"]) for row in noisy if row["uplink"] == uplink)
         axes.plot(*zip(*points, strict=True), marker="o", label=uplink)
     for row, style in zip((r for r in rows if r["snr_db"] is None), ("--", ":"), strict=False):
-        axes.axhline(row["test_accuracy"], color="0.35", linestyle=style, label=row["uplink"])
-    lowest = min(row["test_accuracy"] for row in rows)
-    axes.set(xlabel="SNR (dB)", ylabel="test accuracy", ylim=(max(0.0, lowest - 0.1), 1))
+        axes.axhline(row["test_accuracy_last5"], color="0.35", linestyle=style, label=row["uplink"])
+    lowest = min(row["test_accuracy_last5"] for row in rows)
+    axes.set(xlabel=label_of("snr_db"), ylabel=label_of("test_accuracy_last5"), ylim=(max(0.0, lowest - 0.1), 1))
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     figure.savefig(path, dpi=150)

@@ -150,7 +150,7 @@ def rows_of(trace: Trace) -> list[Row]:
             "residual": trace.residuals[step].item(),
             "sum_of_soft_counts": trace.num_active[step].item(),
             "slot_error": (trace.estimates[step] - trace.truth).abs().sum().item(),
-            "round_accuracy": trace.round_accuracy[step],
+            "count_accuracy": trace.round_accuracy[step],
         }
         for step in range(len(trace.estimates))
     ]

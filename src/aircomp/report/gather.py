@@ -76,10 +76,10 @@ def _simulate(runs: Sequence[Run], title: str = "Federated runs") -> Section:
     curves = {_curve_name(run): run.metrics for run in runs}
     decoded = {_curve_name(run): run.metrics for run in runs if run.config.get("uplink") not in NOISELESS}
     drawn = [
-        curves_of(curves, "round", "test_accuracy", "test accuracy", "Test accuracy by round", limits=SHARE),
-        curves_of(curves, "round", "test_loss", "test cross-entropy (nats)", "Test loss by round", log=True),
-        curves_of(decoded, "round", "accuracy", "count accuracy", "Count accuracy by round", limits=SHARE),
-        curves_of(decoded, "round", "update_nmse", "update NMSE", "Error of the decoded update by round", log=True),
+        curves_of(curves, "round", "test_accuracy", "Test accuracy by round", limits=SHARE),
+        curves_of(curves, "round", "test_loss", "Test loss by round", log=True),
+        curves_of(decoded, "round", "count_accuracy", "Count accuracy by round", limits=SHARE),
+        curves_of(decoded, "round", "update_nmse", "Error of the decoded update by round", log=True),
     ]
     if len({row["snr_db"] for row in rows if as_number(row.get("snr_db")) is not None}) > 1:
         drawn.insert(0, accuracy_by_snr(rows, [name for name in extra if name != "seed"]))
@@ -89,7 +89,15 @@ def _simulate(runs: Sequence[Run], title: str = "Federated runs") -> Section:
     return Section(title, figures=present(drawn), tables=(table,))
 
 
-_ACCURACIES = ("test_accuracy", "best_test_accuracy", "stability", "accuracy", "update_nmse", "num_active_mae")
+_ACCURACIES = (
+    "test_accuracy_last5",
+    "test_accuracy",
+    "best_test_accuracy",
+    "stability",
+    "count_accuracy",
+    "update_nmse",
+    "num_active_mae",
+)
 _COSTS = ("channel_uses_per_parameter", "seconds")
 
 
@@ -116,14 +124,14 @@ def _demo(runs: Sequence[Run]) -> Section:
 def _evaluate(runs: Sequence[Run]) -> Section:
     rows, _ = _rows(runs)
     telling = [name for name in ("run", "codebook", "snr_reference") if varies(rows, name, "decoder")]
-    fields = ("decoder", *telling, "codebook", "snr_db", "accuracy", *_YARDSTICK)
+    fields = ("decoder", *telling, "codebook", "snr_db", "count_accuracy", *_YARDSTICK)
     fields += ("update_nmse_hard", "update_nmse_soft", "num_active_mae", "pupe", "slots_per_second")
-    note = YARDSTICK_NOTE if any("posterior_accuracy" in row for row in rows) else ""
+    note = YARDSTICK_NOTE if any("posterior_count_accuracy" in row for row in rows) else ""
     tables = [table_of("Decoders on saved rounds", rows, fields, note)]
     labels = ["decoder", *telling]
     figures = [*decoding_by_snr(rows, labels)]
     if any(as_number(row.get("entropy_bits")) is not None for row in rows):
-        books = ("codebook", *telling, "snr_db", "entropy_bits", "signal_bits", "capacity_bits", "accuracy_limit")
+        books = ("codebook", *telling, "snr_db", "entropy_bits", "signal_bits", "capacity_bits", "count_accuracy_limit")
         once = {repr([row.get(name) for name in books]): row for row in rows}
         tables.append(table_of("Information of a slot", list(once.values()), books, INFORMATION_NOTE))
         figures += present([information_by_snr(rows, labels)])
@@ -132,7 +140,7 @@ def _evaluate(runs: Sequence[Run]) -> Section:
     return Section("Decoders", text, tuple(figures), tuple(tables))
 
 
-_YARDSTICK = ("posterior_accuracy", "below_posterior", "chains_disagree")
+_YARDSTICK = ("posterior_count_accuracy", "below_posterior", "chains_disagree")
 YARDSTICK_NOTE = (
     "The posterior is that of devices which agree a little, as gamp expects them to, with the rates and the noise that it "
     "estimates for the same slots and "
@@ -153,8 +161,8 @@ def _pretrain(runs: Sequence[Run]) -> Section:
         prefix = f"{run.name}, " if several else ""
         for part in ("train", "validation"):
             curves[prefix + part] = [{"epoch": r.get("epoch"), "loss": r.get(f"{part}_loss")} for r in run.metrics]
-    loss = curves_of(curves, "epoch", "loss", "loss", "Loss by epoch", log=True)
-    fields = ("snr_db", "accuracy", "count_nmse", "update_nmse_hard", "update_nmse_soft", "num_active_mae")
+    loss = curves_of(curves, "epoch", "loss", "Loss by epoch", log=True)
+    fields = ("snr_db", "count_accuracy", "count_nmse", "update_nmse_hard", "update_nmse_soft", "num_active_mae")
     table = table_of("Held-out rounds", rows, (*several, *fields))
     return Section("Pretraining", figures=(*present([loss]), *decoding_by_snr(rows, ["run"])), tables=(table,))
 

@@ -4,77 +4,26 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from aircomp.fields import FIELDS, columns_of, label_of
 from aircomp.report import figures
 from aircomp.report.page import Figure, Table, as_number, cell_text
 from aircomp.results import Row
 
 SHARE = (-0.02, 1.02)
 """Axis of an accuracy: all of [0, 1], and the markers at its ends."""
-HEADINGS = {
-    "run": "run",
-    "decoder": "decoder",
-    "uplink": "uplink",
-    "contender": "contender",
-    "codebook": "codebook",
-    "snr_db": "SNR (dB)",
-    "seeds": "seeds",
-    "rounds": "rounds",
-    "test_accuracy": "test accuracy",
-    "best_test_accuracy": "best",
-    "stability": "stability (std, last ten)",
-    "accuracy": "count accuracy",
-    "count_nmse": "count NMSE",
-    "update_nmse": "update NMSE",
-    "update_nmse_hard": "update NMSE, integer counts",
-    "update_nmse_soft": "update NMSE, soft counts",
-    "posterior_accuracy": "posterior, count accuracy",
-    "below_posterior": "below the posterior",
-    "chains_disagree": "chains disagree (share)",
-    "accuracy_limit": "most accuracy these bits allow",
-    "entropy_bits": "the counts hold (bits)",
-    "signal_bits": "the signal tells at most (bits)",
-    "capacity_bits": "capacity (bits)",
-    "num_active_mae": "error of K (devices)",
-    "pupe": "missed codewords (share)",
-    "num_slots": "slots",
-    "slots": "slots",
-    "channel_uses": "channel uses",
-    "channel_uses_per_parameter": "channel uses per parameter",
-    "air_seconds": "air time (s)",
-    "energy_per_device": "energy per device (codewords)",
-    "base_station_gflop": "decoder work (GFLOP)",
-    "samples_per_second": "samples per second",
-    "slots_per_second": "slots per second",
-    "plain_slots_per_second": "plain version, slots per second",
-    "times_plain": "times plain",
-    "times_bare_loop": "times the bare loop",
-    "microseconds_per_slot": "time per slot (µs)",
-    "share_of_round": "share of the round",
-    "peak_gib": "peak memory (GiB)",
-    "seconds": "time (s)",
-    "side_information": "side information",
-    "paper_test_accuracy": "test accuracy, paper",
-    "paper_accuracy": "count accuracy, paper",
-    "within": "below perfect by at most",
-    "lowest_snr_db": "needs (dB)",
-    "gain_db": "gain (dB)",
-    "device_nmse": "NMSE, devices' fragments",
-    "base_station_nmse": "NMSE, its own fragments",
-}
-"""Heading of each field of a result, in the order of the columns."""
 
 
 def table_of(title: str, rows: list[Row], names: Iterable[str], note: str = "") -> Table:
     """Make a table of the fields that some row has."""
     present = [name for name in dict.fromkeys(names) if any(row.get(name) not in (None, "") for row in rows)]
-    return Table(title, {name: HEADINGS.get(name, name.replace("_", " ")) for name in present}, rows, note)
+    return Table(title, columns_of(present), rows, note)
 
 
 def fields_of(rows: Sequence[Row]) -> list[str]:
     """Return all fields of some rows: the known ones in their order, then the others; no run, no spread."""
     found = dict.fromkeys(name for row in rows for name in row)
-    others = [name for name in found if name not in HEADINGS and not name.endswith("_std")]
-    return [name for name in HEADINGS if name in found and name not in ("run", "contender")] + others
+    others = [name for name in found if name not in FIELDS and not name.endswith("_std")]
+    return [name for name in FIELDS if name in found and name not in ("run", "contender")] + others
 
 
 def varies(rows: Sequence[Row], name: str, *within: str) -> bool:
@@ -88,11 +37,11 @@ def varies(rows: Sequence[Row], name: str, *within: str) -> bool:
 def accuracy_by_snr(rows: Sequence[Row], settings: Sequence[str]) -> Figure | None:
     """Draw test accuracy against SNR, a line for each uplink and settings; uplinks without noise are levels."""
     noisy = [row for row in rows if as_number(row.get("snr_db")) is not None]
-    series = series_of(noisy, ["uplink", *settings], "snr_db", "test_accuracy")
+    series = series_of(noisy, ["uplink", *settings], "snr_db", "test_accuracy_last5")
     clean = [row | {"place": 0} for row in rows if row.get("snr_db") is None]
-    levels = {k: v[0][1] for k, v in series_of(clean, ["uplink", *settings], "place", "test_accuracy").items()}
+    levels = {k: v[0][1] for k, v in series_of(clean, ["uplink", *settings], "place", "test_accuracy_last5").items()}
     title = "Test accuracy against SNR"
-    return lines_of(series, HEADINGS["snr_db"], HEADINGS["test_accuracy"], title, references=levels)
+    return lines_of(series, label_of("snr_db"), label_of("test_accuracy_last5"), title, references=levels)
 
 
 def decoding_by_snr(rows: Sequence[Row], labels: Sequence[str]) -> tuple[Figure, ...]:
@@ -100,16 +49,16 @@ def decoding_by_snr(rows: Sequence[Row], labels: Sequence[str]) -> tuple[Figure,
     if not _several_snrs(rows):
         return ()
     drawn = []
-    for name in ("test_accuracy", "accuracy", "update_nmse_hard"):
+    for name in ("test_accuracy_last5", "count_accuracy", "update_nmse_hard"):
         share = not name.startswith("update")
         series, limits = series_of(rows, labels, "snr_db", name), {}
-        if name == "accuracy":
+        if name == "count_accuracy":
             posterior, limits = beside_decoders(rows, labels)
             series |= posterior
-        heading = HEADINGS[name]
+        heading = label_of(name)
         title = f"{heading[0].upper()}{heading[1:]} against SNR"
         axis = {"log": not share, "limits": SHARE if share else None}
-        drawn.append(lines_of(series, HEADINGS["snr_db"], heading, title, references=limits, **axis))
+        drawn.append(lines_of(series, label_of("snr_db"), heading, title, references=limits, **axis))
     return present(drawn)
 
 
@@ -120,7 +69,9 @@ Lines = dict[str, list[tuple[Any, ...]]]
 def beside_decoders(rows: Sequence[Row], labels: Sequence[str]) -> tuple[Lines, Lines]:
     """Return the lines of the posterior and the limits of the accuracy against SNR, for each codebook."""
     books = [name for name in dict.fromkeys([*labels, "codebook"]) if name != "decoder"]
-    posterior, limits = (series_of(rows, books, "snr_db", name) for name in ("posterior_accuracy", "accuracy_limit"))
+    posterior, limits = (
+        series_of(rows, books, "snr_db", name) for name in ("posterior_count_accuracy", "count_accuracy_limit")
+    )
     return (
         {f"posterior, {label}": points for label, points in posterior.items()},
         {f"limit, {label}": points for label, points in limits.items()},
@@ -139,19 +90,17 @@ def information_by_snr(rows: Sequence[Row], labels: Sequence[str]) -> Figure | N
     series |= {f"signals of {k}": points for k, points in series_of(rows, books, "snr_db", "signal_bits").items()}
     held = series_of(rows, others, "snr_db", "entropy_bits")
     levels = {f"the counts hold{', ' if label else ''}{label}": points[0][1] for label, points in held.items()}
-    return lines_of(series, HEADINGS["snr_db"], "bits", "Information of a slot", references=levels)
+    return lines_of(series, label_of("snr_db"), "bits", "Information of a slot", references=levels)
 
 
 def _several_snrs(rows: Sequence[Row]) -> bool:
     return len({row["snr_db"] for row in rows if as_number(row.get("snr_db")) is not None}) > 1
 
 
-def curves_of(
-    curves: Mapping[str, Sequence[Row]], x: str, y: str, heading: str, title: str, **axis: Any
-) -> Figure | None:
+def curves_of(curves: Mapping[str, Sequence[Row]], x: str, y: str, title: str, **axis: Any) -> Figure | None:
     """Draw one field of the metrics of several runs."""
     series = {name: [(r.get(x), r.get(y)) for r in records] for name, records in curves.items()}
-    return lines_of({name: points for name, points in series.items() if points}, x, heading, title, **axis)
+    return lines_of({name: points for name, points in series.items() if points}, x, label_of(y), title, **axis)
 
 
 def bars_of(rows: Sequence[Row], category: str, several: Sequence[str], name: str, title: str) -> Figure | None:
@@ -165,7 +114,7 @@ def bars_of(rows: Sequence[Row], category: str, several: Sequence[str], name: st
     values = [abs(point[1]) for points in series.values() for point in points]
     if not values or len(values) > 60:
         return None
-    heading = HEADINGS[name]
+    heading = label_of(name)
     parts = [f"{place} {cell_text(value)}" for points in series.values() for place, value, _ in points]
     alt = f"{heading}: {'; '.join(parts[:24])}."
     return figures.bars(series, x=heading, y="", title=title, alt=alt, log=max(values) > 100 * min(values))
@@ -202,7 +151,7 @@ def _label(row: Row, names: Iterable[str]) -> str:
     parts = []
     for name in names:
         value = row.get(name)
-        parts.append(value if isinstance(value, str) else f"{HEADINGS.get(name, name)} {cell_text(value)}")
+        parts.append(value if isinstance(value, str) else f"{label_of(name)} {cell_text(value)}")
     return ", ".join(parts)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from aircomp import artefact
 from aircomp.errors import ArtefactError
+from aircomp.fields import with_current_names
 from aircomp.report.page import cell_text
 from aircomp.results import Row
 
@@ -97,8 +98,10 @@ def _read_run(directory: Path, name: str) -> Run:
             f"{path} is not a result: expected a command, its config and rows; give a finished run's directory"
         )
     command = "collect" if (directory / "fragments.json").exists() else result["command"]
-    metrics = _parsed(directory / "metrics.jsonl", _read_lines) if (directory / "metrics.jsonl").is_file() else []
-    return Run(name, directory, command, result["config"], result["rows"], metrics, _made_with(result))
+    records = _parsed(directory / "metrics.jsonl", _read_lines) if (directory / "metrics.jsonl").is_file() else []
+    rows = [with_current_names(row, summary=True) for row in result["rows"]]
+    metrics = [with_current_names(record, summary=False) for record in records]
+    return Run(name, directory, command, result["config"], rows, metrics, _made_with(result))
 
 
 def _is_result(value: Any) -> bool:

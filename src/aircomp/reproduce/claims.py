@@ -89,10 +89,10 @@ def _at(snr_db: float, **where: Any) -> Where:
 _TRAINED, _OFF = "trained_on", {"error_feedback": "off", "noise": "×10"}
 CLAIMS: dict[str, tuple[Claim, ...]] = {
     "fed_accuracy": (
-        Claim("AMP-DA collapses at 0 dB", "test_accuracy", _PERFECT, _at(0.0, uplink="amp-da"), margin=LOST),
+        Claim("AMP-DA collapses at 0 dB", "test_accuracy_last5", _PERFECT, _at(0.0, uplink="amp-da"), margin=LOST),
         Claim(
             "AMP-DA-Net stays near perfect aggregation at 0 dB",
-            "test_accuracy",
+            "test_accuracy_last5",
             _PERFECT,
             _at(0.0, uplink="amp-da-net"),
             "near",
@@ -101,7 +101,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         *(
             Claim(
                 f"AMP-DA-Net ends above AMP-DA at {snr_db:g} dB",
-                "test_accuracy",
+                "test_accuracy_last5",
                 _at(snr_db, uplink="amp-da-net"),
                 _at(snr_db, uplink="amp-da"),
             )
@@ -120,14 +120,14 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     "decoding_accuracy": tuple(
         Claim(
             f"AMP-DA-Net decodes counts better than AMP-DA at {snr_db:g} dB",
-            "accuracy",
+            "count_accuracy",
             _at(snr_db, decoder="amp-da-net"),
             _at(snr_db, decoder="amp-da"),
         )
         for snr_db in (0.0, 5.0, 10.0)
     ),
     "codebook_ablation": tuple(
-        Claim(says, "accuracy", _at(5.0, setup=one), _at(5.0, setup=other))
+        Claim(says, "count_accuracy", _at(5.0, setup=one), _at(5.0, setup=other))
         for says, one, other in (
             ("Order by popularity helps a learned codebook", "learned, popularity order", "learned, no order"),
             ("Learning the codebook helps", "learned, no order", "fixed Gaussian, no order"),
@@ -138,7 +138,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     "variants": tuple(
         Claim(
             f"{variant.capitalize()} ends where the baseline does at {snr_db:g} dB",
-            "test_accuracy",
+            "test_accuracy_last5",
             _at(snr_db, variant=variant),
             _at(snr_db, variant="baseline"),
             "near",
@@ -150,7 +150,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     "generalisation": (
         Claim(
             "A layer trained on another architecture serves as well",
-            "test_accuracy",
+            "test_accuracy_last5",
             {_TRAINED: "the other architecture"},
             {_TRAINED: "the same architecture"},
             "near",
@@ -158,7 +158,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
         Claim(
             "It stays near perfect aggregation",
-            "test_accuracy",
+            "test_accuracy_last5",
             {_TRAINED: "the other architecture"},
             {_TRAINED: "perfect aggregation"},
             "near",
@@ -167,14 +167,16 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
     ),
     "aggregation_rules": (
         *(
-            Claim(f"{says} withstands corruption better than the mean", "test_accuracy", _OFF | {"rule": rule}, mean)
+            Claim(
+                f"{says} withstands corruption better than the mean", "test_accuracy_last5", _OFF | {"rule": rule}, mean
+            )
             for says, rule in (("The trimmed mean", "trimmed-mean"), ("The majority vote", "majority-vote"))
             for mean in [_OFF | {"rule": "mean"}]
         ),
         *(
             Claim(
                 f"Error feedback must be off for the {rule.replace('-', ' ')}",
-                "test_accuracy",
+                "test_accuracy_last5",
                 _OFF | {"rule": rule},
                 _OFF | {"error_feedback": "plain", "rule": rule},
             )

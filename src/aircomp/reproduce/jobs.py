@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from aircomp.artefact import read_json, write_json
 from aircomp.errors import ArtefactError
+from aircomp.fields import with_current_names
 from aircomp.fl.executors import die_with_parent
 
 Payload = dict[str, Any]
@@ -48,9 +49,10 @@ class Job:
         if not path.exists():
             return None
         found = read_json(path)
-        if not isinstance(found, dict) or "rows" not in found:
+        rows = found.get("rows") if isinstance(found, dict) else None
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ArtefactError(f"{path} is not the result of a job; delete it to compute it anew")
-        return found
+        return found | {"rows": [with_current_names(row, summary=True) for row in rows]}
 
     def done(self, work: Path) -> Payload:
         """Return what the job found, once it has been done."""

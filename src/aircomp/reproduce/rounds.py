@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from aircomp.fields import label_of
 from aircomp.report.figures import heatmap
 from aircomp.report.rows import (
-    HEADINGS,
     SHARE,
     bars_of,
     beside_decoders,
@@ -40,14 +40,14 @@ def decoding_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
 
 
 def _decoding(scale: Scale, found: Found, name: str, title: str, **axis: Any) -> Outcome:
-    fields = ("accuracy", "update_nmse_hard", "update_nmse_soft", "num_active_mae")
+    fields = ("count_accuracy", "update_nmse_hard", "update_nmse_soft", "num_active_mae")
     rows = over_seeds(found, ("decoder", "codebook", "snr_db"), (*fields, *INFORMATION))
     columns = ("decoder", "codebook", "snr_db", name, *(f for f in fields if f != name), "seeds")
-    line = lines_of(series_of(rows, ["decoder"], "snr_db", name), HEADINGS["snr_db"], HEADINGS[name], title, **axis)
+    line = lines_of(series_of(rows, ["decoder"], "snr_db", name), label_of("snr_db"), label_of(name), title, **axis)
     return Outcome(rows, (table_of(title, rows, columns, paper.FIGURES_ONLY),), present([line]))
 
 
-INFORMATION = ("entropy_bits", "signal_bits", "capacity_bits", "accuracy_limit")
+INFORMATION = ("entropy_bits", "signal_bits", "capacity_bits", "count_accuracy_limit")
 
 
 def k_error(scale: Scale, found: Found) -> Outcome:
@@ -59,7 +59,7 @@ def decoding_accuracy(scale: Scale, found: Found) -> Outcome:
     """Show the count accuracy below what the signal allows."""
     rows = over_seeds(found, ("decoder", "codebook", "snr_db"), INFORMATION)
     _, limits = beside_decoders(rows, ["decoder"])
-    outcome = _decoding(scale, found, "accuracy", "Count accuracy", limits=SHARE, references=limits)
+    outcome = _decoding(scale, found, "count_accuracy", "Count accuracy", limits=SHARE, references=limits)
     return replace(outcome, figures=(*outcome.figures, *present([information_by_snr(rows, ["decoder"])])))
 
 
@@ -88,23 +88,23 @@ def ablation_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
 
 def ablation(scale: Scale, found: Found) -> Outcome:
     """Show the count accuracy of each codebook."""
-    rows = over_seeds(found, ("setup", "snr_db"), ("accuracy", "update_nmse_hard", "num_active_mae"))
+    rows = over_seeds(found, ("setup", "snr_db"), ("count_accuracy", "update_nmse_hard", "num_active_mae"))
     at_five = [row for row in rows if row["snr_db"] == 5.0]
     for row in at_five:
-        row["paper_accuracy"] = paper.CODEBOOK.get(row["setup"])
-    columns = ("setup", "accuracy", "paper_accuracy", "update_nmse_hard", "seeds")
+        row["paper_count_accuracy"] = paper.CODEBOOK.get(row["setup"])
+    columns = ("setup", "count_accuracy", "paper_count_accuracy", "update_nmse_hard", "seeds")
     line = lines_of(
-        series_of(rows, ["setup"], "snr_db", "accuracy"),
-        HEADINGS["snr_db"],
-        HEADINGS["accuracy"],
+        series_of(rows, ["setup"], "snr_db", "count_accuracy"),
+        label_of("snr_db"),
+        label_of("count_accuracy"),
         "Count accuracy",
         limits=SHARE,
     )
     tables = (
         table_of("Count accuracy at 5 dB on held-out rounds", at_five, columns, paper.NOTE),
-        table_of("All SNRs", rows, ("setup", "snr_db", "accuracy", "update_nmse_hard", "seeds")),
+        table_of("All SNRs", rows, ("setup", "snr_db", "count_accuracy", "update_nmse_hard", "seeds")),
     )
-    bars = bars_of(at_five, "setup", [], "accuracy", "Count accuracy at 5 dB")
+    bars = bars_of(at_five, "setup", [], "count_accuracy", "Count accuracy at 5 dB")
     return Outcome(rows, tables, present([bars, line]))
 
 

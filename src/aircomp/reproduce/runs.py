@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from aircomp.report.rows import HEADINGS, bars_of, lines_of, present, series_of, table_of
+from aircomp.fields import label_of
+from aircomp.report.rows import bars_of, lines_of, present, series_of, table_of
 from aircomp.reproduce import paper
 from aircomp.reproduce.jobs import Job
 from aircomp.reproduce.parts import Found, Outcome, federated, fragments, trained
@@ -35,19 +36,19 @@ def fed_accuracy_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job
 
 def fed_accuracy(scale: Scale, found: Found) -> Outcome:
     """Show accuracy and stability over SNR, and the decibels gained."""
-    fields = ("test_accuracy", "stability", "accuracy", "update_nmse", "num_active_mae", "seconds")
+    fields = ("test_accuracy_last5", "stability", "count_accuracy", "update_nmse", "num_active_mae", "seconds")
     rows = over_seeds(found, ("uplink", "snr_db"), fields)
     for row in rows:
         row["paper_test_accuracy"] = paper.TEST_ACCURACY.get((row["uplink"], row["snr_db"]))
     noisy = [row for row in rows if row["snr_db"] is not None]
-    ranges = working_range(noisy, "amp-da", rows[0]["test_accuracy"])
+    ranges = working_range(noisy, "amp-da", rows[0]["test_accuracy_last5"])
     headings = (
         "uplink",
         "snr_db",
-        "test_accuracy",
+        "test_accuracy_last5",
         "paper_test_accuracy",
         "stability",
-        "accuracy",
+        "count_accuracy",
         "update_nmse",
         "seeds",
     )
@@ -60,15 +61,15 @@ def fed_accuracy(scale: Scale, found: Found) -> Outcome:
             RANGE_NOTE,
         ),
     )
-    levels = {"perfect": rows[0]["test_accuracy"]}
-    series = series_of(noisy, ["uplink"], "snr_db", "test_accuracy")
+    levels = {"perfect": rows[0]["test_accuracy_last5"]}
+    series = series_of(noisy, ["uplink"], "snr_db", "test_accuracy_last5")
     drawn = present(
         [
-            lines_of(series, HEADINGS["snr_db"], HEADINGS["test_accuracy"], "Test accuracy", references=levels),
+            lines_of(series, label_of("snr_db"), label_of("test_accuracy_last5"), "Test accuracy", references=levels),
             lines_of(
                 series_of(noisy, ["uplink"], "snr_db", "stability"),
-                HEADINGS["snr_db"],
-                "standard deviation of the last ten",
+                label_of("snr_db"),
+                label_of("stability"),
                 "Stability",
             ),
         ]
@@ -110,15 +111,15 @@ def variants_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
 
 def variants(scale: Scale, found: Found) -> Outcome:
     """Show where the variants end."""
-    fields = ("test_accuracy", "stability", "accuracy", "update_nmse")
+    fields = ("test_accuracy_last5", "stability", "count_accuracy", "update_nmse")
     rows = over_seeds(found, ("variant", "snr_db"), fields)
     return _by_snr(rows, "variant", "Test accuracy of the variants", fields)
 
 
 def _by_snr(rows: list[Row], label: str, title: str, fields: Sequence[str]) -> Outcome:
     table = table_of(title, rows, (label, "snr_db", *fields, "seeds"), paper.FIGURES_ONLY)
-    series = series_of(rows, [label], "snr_db", "test_accuracy")
-    line = lines_of(series, HEADINGS["snr_db"], HEADINGS["test_accuracy"], title)
+    series = series_of(rows, [label], "snr_db", "test_accuracy_last5")
+    line = lines_of(series, label_of("snr_db"), label_of("test_accuracy_last5"), title)
     return Outcome(rows, (table,), present([line]))
 
 
@@ -144,11 +145,11 @@ def generalisation_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, J
 
 def generalisation(scale: Scale, found: Found) -> Outcome:
     """Show where they end and how one seed got there."""
-    fields = ("test_accuracy", "stability", "accuracy", "update_nmse")
+    fields = ("test_accuracy_last5", "stability", "count_accuracy", "update_nmse")
     rows = over_seeds(found, ("trained_on",), fields)
     title = "The unseen architecture at 10 dB, by what the layer was trained on"
     curves = {row["trained_on"]: [tuple(point) for point in payload["curve"]] for row, payload in found}
-    line = lines_of(curves, "round", HEADINGS["test_accuracy"], "One seed's convergence")
+    line = lines_of(curves, "round", label_of("test_accuracy"), "One seed's convergence")
     return Outcome(
         rows, (table_of(title, rows, ("trained_on", *fields, "seeds"), paper.FIGURES_ONLY),), present([line])
     )
@@ -173,10 +174,10 @@ def rules_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
 
 def rules(scale: Scale, found: Found) -> Outcome:
     """Show where the rules end."""
-    fields = ("test_accuracy", "best_test_accuracy", "stability", "feedback_ratio", "accuracy")
+    fields = ("test_accuracy_last5", "best_test_accuracy", "stability", "feedback_ratio", "count_accuracy")
     rows = over_seeds(found, ("noise", "rule", "error_feedback"), fields)
     title = "20 % of the devices send noise, 10 dB"
-    bars = bars_of(rows, "rule", ["error_feedback", "noise"], "test_accuracy", title)
+    bars = bars_of(rows, "rule", ["error_feedback", "noise"], "test_accuracy_last5", title)
     table = table_of(
         title, rows, ("noise", "rule", "error_feedback", *fields, "seeds"), f"{NOISE_NOTE} {paper.FIGURES_ONLY}"
     )

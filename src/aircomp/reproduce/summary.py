@@ -55,7 +55,7 @@ def _uplinks(rows: Sequence[Row]) -> list[str]:
 
 
 def _curve(rows: Sequence[Row], uplink: str) -> list[tuple[float, float]]:
-    return sorted((row["snr_db"], row["test_accuracy"]) for row in rows if row["uplink"] == uplink)
+    return sorted((row["snr_db"], row["test_accuracy_last5"]) for row in rows if row["uplink"] == uplink)
 
 
 def _lowest_working(curve: Sequence[tuple[float, float]], level: float) -> float | None:

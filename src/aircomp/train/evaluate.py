@@ -180,7 +180,7 @@ def _yardstick(
     rate = posterior.gamp.slot_rates(received, noise_var, shared.rate, *_told(saved, plan, received).values())
     samples = posterior.sample(received, rate, saved.num_active, noise_var)
     return {
-        "posterior_accuracy": metrics.count_accuracy(counts, samples.median),
+        "posterior_count_accuracy": metrics.count_accuracy(counts, samples.median),
         "chains_disagree": samples.disagreement.double().mean().item(),
     }
 
@@ -217,7 +217,7 @@ class _Source:
             "entropy_bits": entropy_bits(self.shares, self.num_active),
             "capacity_bits": capacity_bits(snr_db, codebook.shape[1]),
             "signal_bits": bits,
-            "accuracy_limit": None if self.accuracy is None else self.accuracy.at(bits),
+            "count_accuracy_limit": None if self.accuracy is None else self.accuracy.at(bits),
         }
 
 
@@ -230,7 +230,7 @@ def measure(
     """Return how near what was decoded is to what was sent."""
     quant_codebook = quant_codebook.to(counts.device)
     return {
-        "accuracy": metrics.count_accuracy(counts, decoded.counts),
+        "count_accuracy": metrics.count_accuracy(counts, decoded.counts),
         "count_nmse": metrics.count_nmse(counts, decoded.mean),
         "update_nmse_soft": metrics.update_nmse(counts, decoded.mean, quant_codebook),
         "update_nmse_hard": metrics.update_nmse(counts, decoded.counts, quant_codebook),
@@ -245,7 +245,7 @@ def _merge(name: str, snr_db: float, rows: list[Row], plan: Plan) -> Row:
     names = [field for field in rows[0] if field not in ("codebook", "seconds", "slots")]
     merged |= {field: _mean([row[field] for row in rows]) for field in names}
     if plan.yardstick:
-        merged["below_posterior"] = merged["posterior_accuracy"] - merged["accuracy"]
+        merged["below_posterior"] = merged["posterior_count_accuracy"] - merged["count_accuracy"]
     seconds = sum(row["seconds"] for row in rows)
     return merged | {"seconds": seconds, "slots_per_second": sum(row["slots"] for row in rows) / seconds}
 
