@@ -24,14 +24,15 @@ FIELDS = (
 
 
 @pytest.mark.parametrize("uplink", ["ideal", "perfect", "gamp", "amp-da"])
-def test_six_rounds_of_digits_give_the_stored_numbers(uplink, digits):
-    run = simulate("digits", uplink=uplink, snr_db=10.0, rounds=6, engine="serial", dataset=digits)
+def test_three_rounds_of_digits_give_the_stored_numbers(uplink, digits):
+    run = simulate("digits", uplink=uplink, snr_db=10.0, rounds=3, engine="serial", dataset=digits)
     found = {name: [record[name] for record in run.metrics] for name in FIELDS if name in run.metrics[0]}
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}
     if os.environ.get("AIRCOMP_REGEN"):
         STORED.write_text(json.dumps(stored | {uplink: found}, indent=1) + "\n")
         return
     for name, values in stored[uplink].items():
-        # other processors round differently; six rounds let that grow, but not to a tenth of a point in accuracy
-        tolerance = 0.012 if name in ("test_accuracy", "count_accuracy") else 0.05
+        # processors round differently, by 1e-7 at most; from the fourth round on a fragment may take another codeword for
+        # it, and the run is another one. One test image of 360 is .0028.
+        tolerance = 0.003 if name == "test_accuracy" else 1e-4
         assert found[name] == pytest.approx(values, rel=tolerance, abs=tolerance), name
