@@ -1,55 +1,158 @@
+import math
 import statistics
+from dataclasses import replace
 
 import pytest
+import torch
 
+from aircomp.report.page import render
 from aircomp.reproduce.catalogue import RESULTS
-from aircomp.reproduce.claims import CLAIMS, Claim, judge
+from aircomp.reproduce.claims import CLAIMS, HEADINGS, Claim, describe, judge
+from aircomp.reproduce.page import _section
+from aircomp.reproduce.parts import Outcome
+from aircomp.reproduce.scales import SCALES
+from aircomp.rng import generator
+
+DIGITS, LAPTOP = SCALES["digits"], SCALES["laptop"]
+TRIALS = 1500
+CHANCE = 4 * math.sqrt(0.05 * 0.95 / TRIALS)
+"""Four standard deviations of the share of `TRIALS` that is 5 % on average: a sound test leaves it once in 16,000 times."""
 
 
-def row(name, values):
-    return {"way": name, "x": statistics.fmean(values), "x_std": 0.1, "x_values": values, "seeds": len(values)}
+def row(name, values, field="x"):
+    mean = statistics.fmean(values)
+    return {"way": name, field: mean, f"{field}_std": 0.1, f"{field}_values": list(values), "seeds": len(values)}
 
 
-def verdict(one, other, spread, **claim):
-    """Judge two ways whose seeds vary much, but alike: their difference varies by `spread` only."""
-    seeds = (-0.2, 0.0, 0.2)
-    varied = [other + seed + spread * sign for seed, sign in zip(seeds, (-1, 0, 1), strict=True)]
-    rows = [row("a", [one + seed for seed in seeds]), row("b", varied)]
-    (found,) = judge([Claim("a against b", "x", {"way": "a"}, {"way": "b"}, **claim)], rows)
-    assert (found["one"], found["other"], found["one_std"]) == (pytest.approx(one), pytest.approx(other), 0.1)
-    return found["verdict"]
+def judged(a, b, *, field="x", scale=DIGITS, **claim):
+    (found,) = judge(
+        [Claim("a against b", field, {"way": "a"}, {"way": "b"}, **claim)],
+        [row("a", a, field), row("b", b, field)],
+        scale,
+    )
+    return found
 
 
-# three differences with a spread of .01: 2.92 standard errors are 2.92 · .01 / √3 = .0169
+def verdict(a, b, **options):
+    return judged(a, b, **options)["verdict"]
+
+
+def simulated(seeds, difference, spread, trials=TRIALS, **claim):
+    """Return the share of each verdict over many results whose seeds vary much, but alike, and differ by what is known."""
+    rng = generator(0, "simulated results")
+    b = 0.8 + 0.2 * torch.randn(trials, seeds, dtype=torch.float64, generator=rng)
+    a = b + difference + spread * torch.randn(trials, seeds, dtype=torch.float64, generator=rng)
+    found = [verdict(x, y, **claim).split()[0] for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    return {name: found.count(name) / trials for name in ("seen", "contradicted", "undecided")}
+
+
+@pytest.mark.parametrize("seeds", [3, 10])
+def test_equal_ways_are_told_apart_once_in_twenty_times_to_either_side(seeds):
+    found = simulated(seeds, difference=0.0, spread=0.01)
+    assert found["seen"] == pytest.approx(0.05, abs=CHANCE)
+    assert found["contradicted"] == pytest.approx(0.05, abs=CHANCE)
+
+
+def test_a_difference_of_the_margin_is_seen_once_in_twenty_times():
+    assert simulated(10, difference=0.1, spread=0.01, margin=0.1)["seen"] == pytest.approx(0.05, abs=CHANCE)
+
+
+def test_ways_as_far_apart_as_the_margin_are_near_once_in_twenty_times():
+    for difference in (
+        0.02,
+        -0.02,
+    ):  # six standard errors from the other end: one end decides
+        found = simulated(10, difference=difference, spread=0.02, kind="near", margin=0.02)
+        assert found["seen"] == pytest.approx(0.05, abs=CHANCE)
+        assert found["contradicted"] == pytest.approx(0.05, abs=CHANCE)
+
+
+def test_what_differs_clearly_is_seen_and_what_is_equal_is_near():
+    # six standard errors (.01 / √10) beyond the margin: t's quantile for ten seeds is 1.83
+    clear = 6 * 0.01 / math.sqrt(10)
+    settings = {"seeds": 10, "spread": 0.01, "trials": 200}
+    assert simulated(difference=clear, **settings)["seen"] > 0.98
+    assert simulated(difference=-clear, **settings)["contradicted"] > 0.98
+    assert simulated(difference=0.0, kind="near", margin=clear, **settings)["seen"] > 0.98
+    assert simulated(difference=2 * clear, kind="near", margin=clear, **settings)["contradicted"] > 0.98
+
+
+def test_few_seeds_that_vary_are_not_near_although_their_means_are():
+    assert verdict([0.80, 0.84, 0.76], [0.80, 0.76, 0.84], kind="near", margin=0.02) == "undecided on digits"
+
+
+# differences of d − .01, d, d + .01: the quantile for three seeds is 2.92, that is 2.92 · .01 / √3 = .0169
 @pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [(0.80, 0.78, "seen"), (0.80, 0.785, "undecided"), (0.785, 0.80, "undecided"), (0.78, 0.80, "contradicted")],
+    ("difference", "expected"), [(0.018, "seen"), (0.016, "undecided"), (-0.016, "undecided"), (-0.018, "contradicted")]
 )
-def test_larger_must_be_more_than_chance(one, other, expected):
-    assert verdict(one, other, 0.01) == expected
+def test_three_seeds_take_the_quantile_for_three(difference, expected):
+    seeds = (0.6, 0.8, 1.0)
+    a = [seed + difference + more for seed, more in zip(seeds, (-0.01, 0, 0.01), strict=True)]
+    assert verdict(a, seeds) == f"{expected} on digits"
 
 
 def test_one_seed_decides_nothing():
-    claim = Claim("a against b", "x", {"way": "a"}, {"way": "b"})
-    assert [found["verdict"] for found in judge([claim], [row("a", [0.9]), row("b", [0.1])])] == ["undecided"]
+    assert verdict([0.9], [0.1]) == "undecided on digits: 1 seed, needs 2"
 
 
-def test_a_margin_must_be_exceeded():
-    assert verdict(0.80, 0.75, 0.001, margin=0.1) == "contradicted"
-    assert verdict(0.80, 0.65, 0.001, margin=0.1) == "seen"
+def test_points_of_few_test_images_take_ten_seeds():
+    three, ten = [0.9, 0.91, 0.92], [0.9 + 0.001 * seed for seed in range(10)]
+    options = {"field": "test_accuracy_last5"}
+    assert verdict(three, [0.1, 0.1, 0.1], **options) == "undecided on digits: 3 seeds, needs 10"
+    assert verdict(ten, [0.1] * 10, **options) == "seen on digits"
+    assert verdict(three, [0.1, 0.1, 0.1]) == "seen on digits", "other numbers do not count test images"
+    assert verdict(three, [0.1, 0.1, 0.1], scale=LAPTOP, **options) == "seen on laptop", "nor are there few"
+    nine_pairs = [None, *ten[1:]]
+    found = judge(
+        [Claim("", "test_accuracy", {"way": "a"}, {"way": "b"})],
+        [row("a", ten, "test_accuracy"), row("b", ten, "test_accuracy") | {"test_accuracy_values": nine_pairs}],
+        DIGITS,
+    )
+    assert found[0]["verdict"] == "undecided on digits: 9 seeds, needs 10"
+
+
+def test_a_row_says_what_was_compared_with_what():
+    found = judged([0.9, 0.8], [0.5, 0.5], margin=0.1)
+    assert list(found) == ["claim", "a", "a_value", "a_value_std", "b", "b_value", "b_value_std", "margin", "verdict"]
+    assert (found["a"], found["a_value"], found["b"], found["b_value"]) == ("a", pytest.approx(0.85), "b", 0.5)
+    assert found["margin"] == "A − B > 0.1"
+    assert judged([1.0, 1.0], [1.0, 1.0], kind="near", margin=0.05)["margin"] == "|A − B| < 0.05"
+    assert list(HEADINGS.values()) == ["the paper says", "A", "value", "B", "value", "margin", "verdict"]
 
 
 @pytest.mark.parametrize(
-    ("other", "spread", "expected"),
-    [(0.79, 0.001, "seen"), (0.81, 0.001, "seen"), (0.77, 0.02, "undecided"), (0.7, 0.02, "contradicted")],
+    ("where", "words"),
+    [
+        ({"uplink": "perfect"}, "perfect aggregation"),
+        ({"uplink": "amp-da", "snr_db": 0.0}, "AMP-DA at 0 dB"),
+        (
+            {"error_feedback": "off", "noise": "×10", "rule": "trimmed-mean"},
+            "trimmed mean, error feedback off, noise ×10",
+        ),
+    ],
 )
-def test_near_is_either_side_of_the_margin(other, spread, expected):
-    assert verdict(0.80, other, spread, kind="near", margin=0.02) == expected
+def test_rows_are_named_by_what_they_hold(where, words):
+    assert describe(where) == words
 
 
 def test_a_claim_about_what_was_not_measured_is_left_out():
-    assert judge([Claim("a against c", "x", {"way": "a"}, {"way": "c"})], [row("a", [1.0])]) == []
+    assert judge([Claim("a against c", "x", {"way": "a"}, {"way": "c"})], [row("a", [1.0])], DIGITS) == []
 
 
-def test_every_result_has_claims():
+def test_every_result_has_claims_that_can_be_told_apart():
     assert CLAIMS.keys() == RESULTS.keys()
+    for claims in CLAIMS.values():
+        sides = [(claim.field, describe(claim.a), describe(claim.b)) for claim in claims]
+        assert len(set(sides)) == len(sides)
+        assert all(a != b for _, a, b in sides)
+
+
+def test_the_page_shows_both_sides_and_the_scale():
+    result = RESULTS["quantisation"]
+    rows = [row("and 10 Lloyd iterations", [0.5, 0.6], "device_nmse")]
+    rows += [row("k-means++ (the paper)", [0.3, 0.4], "device_nmse")]
+    scale = replace(LAPTOP, name="tiny")
+    section = _section(result, scale, range(2), Outcome(rows, (), ()), {"core_seconds": 1.0}, {})
+    page = render("", [section])
+    for text in ("and 10 Lloyd iterations", "k-means++ (the paper)", "seen on tiny", "A − B &gt; 0"):
+        assert text in page

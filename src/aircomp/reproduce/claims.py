@@ -1,20 +1,33 @@
-"""What the paper claims, as comparisons of two measured numbers, and whether ours show it."""
+"""What the paper claims, as comparisons of two measured numbers, and whether ours show it.
 
-import math
+A claim compares A and B on pairs of equal seed, which share data and noise. The mean difference of n pairs lies within
+
+    d ± q · s / √n,   q: the 95 % quantile of Student's t with n − 1 degrees of freedom,
+
+and each end is wrong once in twenty times. "A is larger by more than the margin" is seen where the interval lies above the
+margin and contradicted where it lies below. "A and B are near" is a test of equivalence, two one-sided tests: seen where the
+interval lies within the margin on both sides, contradicted where it lies beyond. Otherwise the seeds do not tell.
+"""
+
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from scipy.stats import t as student_t
+
+from aircomp.reproduce.scales import LEAST_SEEDS, Scale
 from aircomp.results import Row
 
-DECISIVE = 2.92
-"""Standard errors of a difference from which on it counts as seen: chance gives as much to three seeds once in twenty."""
+CONFIDENCE = 0.95
+"""Of each end of the interval."""
 LOST = 0.1
 """Ten points of accuracy below perfect aggregation: a collapse."""
 NEAR = 0.05
 """Five points: what the paper still calls near perfect aggregation (it lost three)."""
 EQUAL = 0.02
+TEST_IMAGE_FIELDS = ("test_accuracy", "test_accuracy_last5", "best_test_accuracy")
+"""Fields that count test images: how many seeds they take depends on how many images the scale has."""
 
 Where = dict[str, Any]
 """Fields that tell one row from the others."""
@@ -22,25 +35,34 @@ Where = dict[str, Any]
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper about two rows of a result."""
+    """A sentence of the paper about two rows of a result, A and B."""
 
     says: str
     field: str
-    one: Where
-    other: Where
+    a: Where
+    b: Where
     kind: Literal["larger", "near"] = "larger"
-    """The first number is larger than the second, or they are near each other."""
+    """A is larger than B, or they are near each other."""
     margin: float = 0.0
     """By how much larger, or how near."""
 
+    @property
+    def criterion(self) -> str:
+        """What must hold for the claim, for people."""
+        return f"A − B > {self.margin:g}" if self.kind == "larger" else f"|A − B| < {self.margin:g}"
 
-def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Row]:
-    """Return a row for each claim whose numbers were measured: both with their spread, and a verdict."""
+    def seeds_needed(self, scale: Scale) -> int:
+        """Return how many pairs of equal seed the claim takes."""
+        return scale.seeds_for_points if self.field in TEST_IMAGE_FIELDS else LEAST_SEEDS
+
+
+def judge(claims: Sequence[Claim], rows: Sequence[Row], scale: Scale) -> list[Row]:
+    """Return a row for each claim whose numbers were measured: both with their spread, and a verdict at this scale."""
     found = []
     for claim in claims:
-        one, other = _row(rows, claim.one), _row(rows, claim.other)
-        if one is not None and other is not None:
-            found.append(_judged(claim, one, other))
+        a, b = _row(rows, claim.a), _row(rows, claim.b)
+        if a is not None and b is not None:
+            found.append(_judged(claim, a, b, scale))
     return found
 
 
@@ -48,35 +70,86 @@ def _row(rows: Sequence[Row], where: Where) -> Row | None:
     return next((row for row in rows if all(k in row and row[k] == v for k, v in where.items())), None)
 
 
-def _judged(claim: Claim, one: Row, other: Row) -> Row:
+def _judged(claim: Claim, a: Row, b: Row, scale: Scale) -> Row:
     name = claim.field
-    difference, error = one[name] - other[name], _standard_error(one, other, name)
-    if claim.kind == "near":
-        difference = -abs(difference)
-        margin = -claim.margin
+    differences = _differences(a[f"{name}_values"], b[f"{name}_values"])
+    needed = claim.seeds_needed(scale)
+    if len(differences) < needed:
+        seeds = "1 seed" if len(differences) == 1 else f"{len(differences)} seeds"
+        verdict = f"undecided on {scale.name}: {seeds}, needs {needed}"
     else:
-        margin = claim.margin
-    slack = DECISIVE * error
-    verdict = "undecided"
-    if difference >= margin and (claim.kind == "near" or difference - slack > 0):
-        verdict = "seen"
-    elif difference + slack < margin:
-        verdict = "contradicted"
-    numbers = {"one": one[name], "one_std": one.get(f"{name}_std"), "other": other[name]}
-    return {"claim": claim.says, **numbers, "other_std": other.get(f"{name}_std"), "verdict": verdict}
+        verdict = f"{_verdict(claim, *interval(differences))} on {scale.name}"
+    return {
+        "claim": claim.says,
+        "a": describe(claim.a),
+        "a_value": a[name],
+        "a_value_std": a.get(f"{name}_std"),
+        "b": describe(claim.b),
+        "b_value": b[name],
+        "b_value_std": b.get(f"{name}_std"),
+        "margin": claim.criterion,
+        "verdict": verdict,
+    }
 
 
-def _standard_error(one: Row, other: Row, name: str) -> float:
-    """Return that of the difference, from pairs of equal seed: they share data and noise. One seed tells nothing."""
-    both = zip(one[f"{name}_values"], other[f"{name}_values"], strict=False)
-    pairs = [(a, b) for a, b in both if a is not None and b is not None]
-    return statistics.stdev(a - b for a, b in pairs) / len(pairs) ** 0.5 if len(pairs) > 1 else math.inf
+def _differences(a: Sequence[float | None], b: Sequence[float | None]) -> list[float]:
+    """Return A − B of every seed that has both."""
+    return [x - y for x, y in zip(a, b, strict=False) if x is not None and y is not None]
 
 
-HEADINGS = {"claim": "the paper says", "one": "this", "other": "against", "verdict": "here"}
+def interval(differences: Sequence[float]) -> tuple[float, float]:
+    """Return between what the mean of the differences lies, each end with the confidence of `CONFIDENCE`."""
+    n = len(differences)
+    mean, error = statistics.fmean(differences), statistics.stdev(differences) / n**0.5
+    slack = float(student_t.ppf(CONFIDENCE, n - 1)) * error
+    return mean - slack, mean + slack
+
+
+def _verdict(claim: Claim, low: float, high: float) -> Literal["seen", "contradicted", "undecided"]:
+    margin = claim.margin
+    if claim.kind == "near":
+        seen, contradicted = -margin < low and high < margin, low > margin or high < -margin
+    else:
+        seen, contradicted = low > margin, high < margin
+    return "seen" if seen else "contradicted" if contradicted else "undecided"
+
+
+NAMES = {
+    "perfect": "perfect aggregation",
+    "amp-da": "AMP-DA",
+    "amp-da-net": "AMP-DA-Net",
+    "trimmed-mean": "trimmed mean",
+    "majority-vote": "majority vote",
+}
+SPEAKING = ("uplink", "decoder", "setup", "variant", "trained_on", "way", "rule")
+"""Fields whose values need no name of the field beside them."""
+
+
+def describe(where: Where) -> str:
+    """Name what a row holds.
+
+    >>> describe({"snr_db": 0.0, "uplink": "amp-da"})
+    'AMP-DA at 0 dB'
+    """
+    text = ", ".join(NAMES.get(where[name]) or where[name] for name in SPEAKING if name in where)
+    others = [name for name in where if name not in (*SPEAKING, "snr_db")]
+    text += "".join(f", {name.replace('_', ' ')} {where[name]}" for name in others)
+    return text + (f" at {where['snr_db']:g} dB" if "snr_db" in where else "")
+
+
+HEADINGS = {
+    "claim": "the paper says",
+    "a": "A",
+    "a_value": "value",
+    "b": "B",
+    "b_value": "value",
+    "margin": "margin",
+    "verdict": "verdict",
+}
 NOTE = (
-    "Seen: the difference is as claimed and larger than chance gives to pairs of equal seeds once in twenty times; "
-    "contradicted: it is not, as clearly; undecided: the seeds do not tell."
+    "Values are means ± standard deviations over the seeds; pairs of equal seed are compared. Seen: the difference meets the "
+    "margin with 95 % confidence by Student's t. Contradicted: it does not, with the same confidence. Undecided: the seeds "
+    "do not tell. A claim that two are near is a test of equivalence, two one-sided tests."
 )
 
 _PERFECT = {"uplink": "perfect"}
@@ -206,4 +279,4 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
     ),
 }
-"""By result; the first number of each is the one that should be larger, for errors the rival's."""
+"""By result; A is the one that should be larger, for errors the rival's."""

@@ -35,7 +35,7 @@ def write_all(out: Path, scale: Scale, seeds: Sequence[int], shown: dict[str, tu
     rows = [
         {"result": name} | row
         for name, (outcome, _) in shown.items()
-        for row in claims.judge(claims.CLAIMS[name], outcome.rows)
+        for row in claims.judge(claims.CLAIMS[name], outcome.rows, scale)
     ]
     headline = shown["fed_accuracy"][0] if "fed_accuracy" in shown else None
     first = Section(
@@ -61,7 +61,7 @@ def _section(
     config: dict[str, Any],
     links: dict[str, str],
 ) -> Section:
-    judged = claims.judge(claims.CLAIMS[result.name], outcome.rows)
+    judged = claims.judge(claims.CLAIMS[result.name], outcome.rows, scale)
     text = f"The paper: {result.claim} Here: {scale.what}; {len(seeds)} seeds, mean ± standard deviation; "
     text += f"{config['core_seconds'] / 60:.0f} minutes on one core."
     before = expected(result.name, scale.name)
