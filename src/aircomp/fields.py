@@ -138,6 +138,27 @@ FIELDS = {
     "dataset": Field("dataset", "The dataset and its variant."),
     "num_parameters": Field("parameters", "How many parameters the model has."),
     "buffers": Field("buffers", "How BatchNorm buffers reach the base station; none if the model has none."),
+    "norm": Field("normalisation", "Batch or group normalisation in the model."),
+    "local_steps": Field("local steps", "How many steps a device trains in a round."),
+    "num_active_ratio": Field("K over rounded estimate", "The true number of devices over its rounded estimate."),
+    "settled_scale": Field(
+        "predicted scale", "Where the scale of BatchNorm's statistics settles if their sum is divided by the estimate."
+    ),
+    "buffer_scale": Field("measured scale", "The scale of BatchNorm's statistics beside averaged ones."),
+    "scale": Field("scale", "The factor that BatchNorm's statistics were multiplied by."),
+    "average": Field("averaged buffers", "The test accuracy with averaged buffers."),
+    "estimated": Field(
+        "estimated buffers", "The test accuracy with buffers divided by the estimated number of devices."
+    ),
+    "local": Field("local buffers", "The test accuracy with the base station's buffers."),
+    "recomputed": Field("recomputed buffers", "The test accuracy with buffers from the base station's data."),
+    "condition": Field("condition", "Under which conditions a federated run trains."),
+    "update_gain": Field("gain", "The length of the decoded mean along the true one; 1 is unbiased."),
+    "variance": Field("variance", "The NMSE of the decoded mean that is not bias: NMSE − (1 − gain)²."),
+    "gain_popular": Field("slope, popular", "The slope of decoded over true counts, popular half of the codewords."),
+    "gain_rare": Field("slope, rare", "The same for the rare half."),
+    "lowest_layer_gain": Field("lowest gain of a layer", "The gain of the parameter tensor where it is lowest."),
+    "highest_layer_gain": Field("highest gain of a layer", "The gain of the parameter tensor where it is highest."),
 }
 """By name, in the order of columns."""
 

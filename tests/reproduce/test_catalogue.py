@@ -5,7 +5,7 @@ import pytest
 from aircomp.errors import AirCompError
 from aircomp.fl.data import locate
 from aircomp.fl.simulate import configure
-from aircomp.reproduce.catalogue import RESULTS, result_of
+from aircomp.reproduce.catalogue import RESULTS, result_of, results_at
 from aircomp.reproduce.jobs import in_order, run_jobs
 from aircomp.reproduce.scales import SCALES
 from aircomp.reproduce.summary import over_seeds, working_range
@@ -13,12 +13,18 @@ from aircomp.reproduce.work import KINDS, run_job
 from aircomp.train.recipe import load_preset
 
 
-@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda s: s.name)
-@pytest.mark.parametrize("result", RESULTS.values(), ids=lambda r: r.name)
-def test_every_job_of_every_result_has_valid_settings(result, scale):
+@pytest.mark.parametrize(
+    ("scale", "result"),
+    [
+        pytest.param(scale, result, id=f"{result.name}-{scale.name}")
+        for scale in SCALES.values()
+        for result in results_at(scale.name)
+    ],
+)
+def test_every_job_of_every_result_has_valid_settings(scale, result):
     for job in in_order(job for _, job in result.jobs(scale, range(2))):
         assert job.kind in KINDS
-        if job.kind in ("simulate", "collect"):
+        if job.kind in ("simulate", "treatments", "central", "collect"):
             configure(job.params["preset"], job.params["settings"])
         if job.kind == "pretrain":
             load_preset(job.params["preset"]).changed(**job.params["settings"])
@@ -33,7 +39,7 @@ def test_the_papers_mean_is_of_integers_and_the_best_one_is_not():
 
 def test_results_share_their_jobs():
     scale = SCALES["digits"]
-    keys = {name: {job.key for job in in_order(j for _, j in r.jobs(scale, [0]))} for name, r in RESULTS.items()}
+    keys = {r.name: {job.key for job in in_order(j for _, j in r.jobs(scale, [0]))} for r in results_at("digits")}
     assert keys["k_error"] == keys["decoding_accuracy"]
     assert len(keys["codebook_geometry"] & keys["codebook_ablation"]) >= 5
 
@@ -43,15 +49,20 @@ def test_decoding_accuracy_is_drawn_below_its_limit_also_where_older_results_hav
     bits = {"entropy_bits": 33.0, "signal_bits": 22.0, "capacity_bits": 32.0, "count_accuracy_limit": 0.9}
     for found, titles in ((bits, ["Count accuracy", "Information of a slot"]), ({}, ["Count accuracy"])):
         rows = [row | found | {"snr_db": snr_db} for snr_db in (0.0, 5.0)]
-        outcome = result_of("decoding_accuracy").present(SCALES["digits"], [({}, {"rows": rows})])
+        outcome = result_of("decoding_accuracy", "digits").present(SCALES["digits"], [({}, {"rows": rows})])
         assert [figure.title for figure in outcome.figures] == titles
         assert ("limit, two-bases" in outcome.figures[0].svg) == bool(found)
         assert outcome.rows[0]["count_accuracy_limit"] == found.get("count_accuracy_limit")
 
 
+def test_a_result_of_another_scale_names_it():
+    with pytest.raises(AirCompError, match="batch_norm is not for --scale digits; use --scale desktop"):
+        result_of("batch_norm", "digits")
+
+
 def test_an_unknown_result_is_named():
     with pytest.raises(AirCompError, match=r"fed_acuracy.*fed_accuracy"):
-        result_of("fed_acuracy")
+        result_of("fed_acuracy", "digits")
 
 
 def test_seeds_become_mean_and_spread():
@@ -103,6 +114,6 @@ def test_the_papers_scale_starts_and_steps(tmp_path):
     wanted = [job for name in ("fed_accuracy", "k_error", "quantisation") for _, job in RESULTS[name].jobs(scale, [0])]
     wanted += [job for name in ("variants", "codebook_geometry") for _, job in RESULTS[name].jobs(scale, [0])[:1]]
     run_jobs(wanted, tmp_path, run_job)
-    assert {job.kind for job in in_order(wanted)} == set(KINDS)
+    assert {job.kind for job in in_order(wanted)} == set(KINDS) - {"treatments", "central", "scaled"}
     for job in wanted:
         assert job.payload(tmp_path)["rows"]

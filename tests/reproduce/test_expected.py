@@ -49,7 +49,7 @@ def test_the_results_of_a_directory_become_the_expectation(tmp_path, monkeypatch
 def test_quantisation_of_one_seed_is_as_expected(tmp_path):
     before = expected("quantisation", "digits")
     assert before is not None
-    rows = reproduce([result_of("quantisation")], SCALES["digits"], [0], tmp_path)["quantisation"].rows
+    rows = reproduce([result_of("quantisation", "digits")], SCALES["digits"], [0], tmp_path)["quantisation"].rows
     assert len(rows) == len(before["rows"])
     assert deviations(rows, before) == []
     assert deviations([row | {"device_nmse": 0.5} for row in rows], before) != []
@@ -60,7 +60,7 @@ def test_quantisation_of_one_seed_is_as_expected(tmp_path):
 def test_a_rerun_is_as_expected(scale, name, tmp_path_factory):
     """Hours at the laptop's scale; results share what they have in common."""
     out = tmp_path_factory.getbasetemp() / f"reproduce-{scale}"
-    rows = reproduce([result_of(name)], SCALES[scale], range(3), out, Crew(workers=2))[name].rows
+    rows = reproduce([result_of(name, scale)], SCALES[scale], range(3), out, Crew(workers=2))[name].rows
     before = expected(name, scale)
     assert before is not None
     assert deviations(rows, before) == []

@@ -11,7 +11,7 @@ import tyro
 from aircomp.artefact import lock, read_json, write_json
 from aircomp.cli.common import parse, print_table, progress_bar
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.reproduce.catalogue import RESULTS, result_of
+from aircomp.reproduce.catalogue import RESULTS, result_of, results_at
 from aircomp.reproduce.jobs import Crew
 from aircomp.reproduce.run import reproduce
 from aircomp.reproduce.scales import scale_of
@@ -31,8 +31,8 @@ class Options:
 
     name: Annotated[str, tyro.conf.Positional] = ""
     """Which result, or all; --list names them."""
-    scale: Literal["digits", "laptop", "paper"] = "digits"
-    """How large: embedded digits, CIFAR-10 on a laptop, or the paper's settings."""
+    scale: Literal["digits", "laptop", "desktop", "paper"] = "digits"
+    """How large: embedded digits, CIFAR-10 on a laptop or a desktop, or the paper's settings."""
     seeds: int = 3
     """How many seeds, 0 and up."""
     workers: int = 2
@@ -59,8 +59,8 @@ def run(args: Sequence[str]) -> None:
         return
     if options.seeds < 1 or options.workers < (options.engine == "processes"):
         raise ConfigError(f"seeds {options.seeds}, workers {options.workers}: expected at least one of each")
-    chosen = list(RESULTS.values()) if options.name == "all" else [result_of(options.name)]
     scale = scale_of(options.scale)
+    chosen = results_at(scale.name) if options.name == "all" else [result_of(options.name, scale.name)]
     out = options.out or Path("runs") / f"reproduce-{scale.name}" / ("" if options.name == "all" else options.name)
     with lock(out), progress_bar(f"reproduce {options.name}", 1) as (progress, task):
         _check_scale(out, scale.name)

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from aircomp.errors import unknown_name
-from aircomp.reproduce import rounds, runs
+from aircomp.errors import ConfigError, unknown_name
+from aircomp.reproduce import rounds, runs, table_one, worth
 from aircomp.reproduce.jobs import Job
 from aircomp.reproduce.parts import Found, Outcome
 from aircomp.reproduce.scales import Scale
@@ -22,13 +22,23 @@ class Result:
     jobs: Callable[[Scale, Sequence[int]], list[tuple[Row, Job]]]
     """Its jobs at a scale with some seeds, each with the fields that identify it."""
     present: Callable[[Scale, Found], Outcome]
+    only: tuple[str, ...] = ()
+    """The scales that it can be run at; all if empty."""
 
 
-def result_of(name: str) -> Result:
-    """Return a result by name."""
+def result_of(name: str, scale: str) -> Result:
+    """Return a result by name, if it can be run at a scale."""
     if name not in RESULTS:
         raise unknown_name("result", name, [*RESULTS, "all"])
-    return RESULTS[name]
+    result = RESULTS[name]
+    if result not in results_at(scale):
+        raise ConfigError(f"the result {name} is not for --scale {scale}; use --scale {' or '.join(result.only)}")
+    return result
+
+
+def results_at(scale: str) -> list[Result]:
+    """Return the results that can be run at a scale."""
+    return [result for result in RESULTS.values() if not result.only or scale in result.only]
 
 
 RESULTS = {
@@ -40,6 +50,31 @@ RESULTS = {
             "AMP-DA-Net stays near perfect aggregation where AMP-DA collapses, which extends the range by more than 10 dB.",
             runs.fed_accuracy_jobs,
             runs.fed_accuracy,
+        ),
+        Result(
+            "batch_norm",
+            "Why AMP-DA collapses in Table I",
+            "AMP-DA collapses below 10 dB; the authors' code divides the exact sum of BatchNorm buffers by the estimated "
+            "number of devices.",
+            table_one.batch_norm_jobs,
+            table_one.batch_norm,
+            only=("desktop",),
+        ),
+        Result(
+            "from_scratch",
+            "Table I from scratch",
+            "AMP-DA at 0 dB ends at .139, where perfect aggregation ends at .804.",
+            table_one.from_scratch_jobs,
+            table_one.from_scratch,
+            only=("desktop",),
+        ),
+        Result(
+            "decoding_worth",
+            "What decoding is worth in training",
+            "Better decoding trains better.",
+            worth.worth_jobs,
+            worth.worth,
+            only=("digits",),
         ),
         Result(
             "k_error",

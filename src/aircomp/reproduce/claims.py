@@ -121,7 +121,7 @@ NAMES = {
     "trimmed-mean": "trimmed mean",
     "majority-vote": "majority vote",
 }
-SPEAKING = ("uplink", "decoder", "setup", "variant", "trained_on", "way", "rule")
+SPEAKING = ("contender", "uplink", "decoder", "setup", "variant", "trained_on", "way", "rule")
 """Fields whose values need no name of the field beside them."""
 
 
@@ -159,6 +159,14 @@ def _at(snr_db: float, **where: Any) -> Where:
     return where | {"snr_db": snr_db}
 
 
+def _treated(buffers: str, **where: Any) -> Where:
+    return where | {"buffers": buffers, "local_steps": 10, "norm": "batch"}
+
+
+def _usual(contender: str) -> Where:
+    return {"condition": "as usual", "contender": contender}
+
+
 _TRAINED, _OFF = "trained_on", {"error_feedback": "off", "noise": "×10"}
 CLAIMS: dict[str, tuple[Claim, ...]] = {
     "fed_accuracy": (
@@ -179,6 +187,62 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
                 _at(snr_db, uplink="amp-da"),
             )
             for snr_db in (0.0, 5.0)
+        ),
+    ),
+    "batch_norm": (
+        *(
+            Claim(
+                f"AMP-DA collapses at {snr_db:g} dB (with the authors' buffers)",
+                "test_accuracy_last5",
+                _treated("average", uplink="perfect"),
+                _at(snr_db, **_treated("estimated", uplink="amp-da")),
+                margin=LOST,
+            )
+            for snr_db in (0.0, 3.0, 5.0)
+        ),
+        *(
+            Claim(says, "test_accuracy_last5", _treated(treatment, uplink="perfect"), other, "near", NEAR)
+            for says, treatment, other in (
+                (
+                    "AMP-DA-Net stays near perfect aggregation at 0 dB (with the authors' buffers)",
+                    "average",
+                    _at(0.0, **_treated("estimated", uplink="amp-da-net")),
+                ),
+                (
+                    "AMP-DA stays near perfect aggregation at 0 dB with averaged buffers (ours)",
+                    "average",
+                    _at(0.0, **_treated("average", uplink="amp-da")),
+                ),
+                (
+                    "AMP-DA stays near perfect aggregation at 0 dB with recomputed buffers (ours)",
+                    "recomputed",
+                    _at(0.0, **_treated("recomputed", uplink="amp-da")),
+                ),
+            )
+        ),
+    ),
+    "from_scratch": tuple(
+        Claim(
+            f"AMP-DA from scratch collapses at 0 dB, {treatment} buffers",
+            "test_accuracy_last5",
+            {"buffers": "average", "uplink": "perfect"},
+            _at(0.0, buffers=treatment, uplink="amp-da"),
+            margin=LOST,
+        )
+        for treatment in ("estimated", "average")
+    ),
+    "decoding_worth": (
+        Claim(
+            "Noise of five times the update's energy costs less than halving the update (ours)",
+            "test_accuracy_last5",
+            _usual("perfect, noise of NMSE 5"),
+            _usual("perfect, half as long"),
+        ),
+        Claim(
+            "AMP-DA-Net with integers trains better than AMP-DA at 0 dB",
+            "test_accuracy_last5",
+            _usual("AMP-DA-Net, integers"),
+            _usual("AMP-DA, integers"),
         ),
     ),
     "k_error": tuple(

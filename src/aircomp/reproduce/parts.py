@@ -24,7 +24,16 @@ class Outcome:
 def federated(scale: Scale, seed: int, settings: dict[str, Any], layer: Job | None = None) -> Job:
     """Return one federated run; its mean is of integers, the paper's, unless the settings have another."""
     everything = {"aggregate.readout": "integers"} | scale.federated | {"seed": seed} | settings
-    return Job("simulate", {"preset": scale.preset, "settings": everything}, () if layer is None else (layer,))
+    needs = () if layer is None else (layer,)
+    if scale.central is not None:
+        needs += (central(scale, settings),)
+    return Job("simulate", {"preset": scale.preset, "settings": everything}, needs)
+
+
+def central(scale: Scale, settings: dict[str, Any], training: dict[str, Any] | None = None) -> Job:
+    """Return the central training of a federated run's model, as the scale has it unless told otherwise."""
+    model = {name: value for name, value in settings.items() if name.startswith("model.")}
+    return Job("central", {"preset": scale.preset, "settings": model, "central": training or scale.central})
 
 
 def fragments(scale: Scale, seed: int, settings: dict[str, Any] | None = None) -> Job:

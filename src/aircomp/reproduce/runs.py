@@ -11,33 +11,22 @@ from aircomp.reproduce.jobs import Job
 from aircomp.reproduce.parts import Found, Outcome, federated, fragments, trained
 from aircomp.reproduce.scales import Scale
 from aircomp.reproduce.summary import over_seeds, working_range
+from aircomp.reproduce.table_one import table_one_jobs
 from aircomp.results import Row
 
 # ── federated accuracy (Table I) ─────────────────────────────────────────────────────────────────────────────────────
 
-CONTENDERS: dict[str, dict[str, Any]] = {
-    "amp-da": {"uplink": "amp-da"},
-    "amp-da-net": {"uplink": "amp-da-net", "side_information": "none"},
-    "best": {"uplink": "amp-da-net", "aggregate.readout": "unbiased", "air.repeat": "auto"},
-}
-
 
 def fed_accuracy_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
     """Return a run for each contender, SNR and seed, and perfect aggregation."""
-    found = []
-    for seed in seeds:
-        found.append(({"uplink": "perfect", "snr_db": None}, federated(scale, seed, {"uplink": "perfect"})))
-        for name, settings in CONTENDERS.items():
-            for snr_db in scale.snr_db:
-                noise = {"channel.snr_db": snr_db, "channel.snr_reference": "slot"}
-                found.append(({"uplink": name, "snr_db": snr_db}, federated(scale, seed, settings | noise)))
-    return found
+    return table_one_jobs(scale, seeds, scale.snr_db)
 
 
 def fed_accuracy(scale: Scale, found: Found) -> Outcome:
     """Show accuracy and stability over SNR, and the decibels gained."""
     fields = ("test_accuracy_last5", "stability", "count_accuracy", "update_nmse", "num_active_mae", "seconds")
-    rows = over_seeds(found, ("uplink", "snr_db"), fields)
+    averaged = [(row, payload | {"rows": _averaged(payload["rows"])}) for row, payload in found]
+    rows = over_seeds(averaged, ("uplink", "snr_db"), fields)
     for row in rows:
         row["paper_test_accuracy"] = paper.TEST_ACCURACY.get((row["uplink"], row["snr_db"]))
     noisy = [row for row in rows if row["snr_db"] is not None]
@@ -75,6 +64,11 @@ def fed_accuracy(scale: Scale, found: Found) -> Outcome:
         ]
     )
     return Outcome(rows + ranges, tables, drawn)
+
+
+def _averaged(rows: list[Row]) -> list[Row]:
+    """Leave out the treatments of buffers that are not the package's own."""
+    return [row for row in rows if row["buffers"] in ("average", "none")]
 
 
 BEST_NOTE = (

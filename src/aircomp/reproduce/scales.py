@@ -42,6 +42,10 @@ class Scale:
     """How long the noise of corrupted devices is, in lengths of their updates; the paper does not tell."""
     central: Settings | None = None
     """Settings of the central training that federated runs begin from; from scratch if None."""
+    tested: tuple[int, ...] = ()
+    """Rounds after which the runs of Table I are tested under every treatment of buffers; if none, as the preset says."""
+    steps: tuple[int, ...] = ()
+    """Local steps of the runs that are tested so, the preset's first."""
     slots: int | None = None
     """Slots of each round that decoders are measured on; all if None."""
     seeds_for_points: int = LEAST_SEEDS
@@ -110,7 +114,7 @@ SCALES = {
             name="desktop",
             what="CIFAR-10 and the paper's ResNet at half resolution, from a trained model; five hours on two cores",
             preset="cifar10-desktop",
-            federated={},
+            federated={"evaluate_every": 12},
             snr_db=(0.0, 3.0, 5.0, 10.0, 15.0, 20.0),
             collect_preset="cifar10-collect",
             collected={"rounds": 16, "model.stem_stride": 2},
@@ -120,6 +124,8 @@ SCALES = {
             pretrain_preset="paper",
             pretrained=_PAPER_SHORT,
             central={},
+            tested=(8, 10, 12),
+            steps=(10, 40, 150),
         ),
         Scale(
             name="paper",

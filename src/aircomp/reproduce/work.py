@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from aircomp import rng as rngs
+from aircomp.device.update import FlatModel
 from aircomp.fl.central import CentralSettings, train_centrally
 from aircomp.fl.data import load
+from aircomp.fl.evaluate import evaluate as evaluate_model
 from aircomp.fl.executors import one_thread
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.round import Record
@@ -21,6 +23,7 @@ from aircomp.quantize.codebook import QuantizeSettings, build
 from aircomp.quantize.nearest import nearest
 from aircomp.reproduce.jobs import Job, Payload
 from aircomp.reproduce.treatments import Treatments
+from aircomp.reproduce.worth import Disturbance, bias_of
 from aircomp.results import Row
 from aircomp.train.collect import collect
 from aircomp.train.evaluate import Plan, evaluate
@@ -55,7 +58,15 @@ def treatments_job(job: Job, work: Path) -> Payload:
     treatments = Treatments(module, data, samples, experiment.local.steps, job.params["tested"])
     run = simulate(experiment, dataset=data, on_round=treatments.on_round)
     rows = [run.row | row for row in treatments.summary()]
-    return {"rows": rows, "rounds": treatments.rows, "num_active": _counted(run.metrics)}
+    kept = {"rounds": treatments.rows, "num_active": _counted(run.metrics), "local_steps": experiment.local.steps}
+    return {"rows": rows} | kept
+
+
+def disturbed_job(job: Job, work: Path) -> Payload:
+    """One federated run whose aggregate is shortened and noisy on purpose; `params`: as of simulate, length and noise."""
+    experiment = _experiment(job, work)
+    disturbance = Disturbance(job.params["length"], job.params["noise"], experiment.seed)
+    return {"rows": [simulate(experiment, after=disturbance).row]}
 
 
 def _counted(metrics: Sequence[Record]) -> list[list[float]]:
@@ -71,6 +82,22 @@ def central_job(job: Job, work: Path) -> Payload:
     out = job.directory(work)
     out.mkdir(parents=True, exist_ok=True)
     return {"rows": [train_centrally(build_model(experiment, data), data, settings, seed=experiment.seed, out=out)]}
+
+
+def scaled_job(job: Job, work: Path) -> Payload:
+    """Test a centrally trained model with its running statistics scaled; `params`: the factors."""
+    (start,) = job.needs
+    experiment = configure(start.params["preset"], start.params["settings"])
+    data = load(experiment.data.name)
+    module = build_model(experiment, data)
+    load_start(module, start.directory(work))
+    model = FlatModel(module)
+    weights, buffers = model.weights.clone(), model.read_buffers()
+    rows = []
+    for scale in job.params["scales"]:
+        model.load(weights, scale * buffers)
+        rows.append({"scale": scale, "test_accuracy": evaluate_model(module, data)[0]})
+    return {"rows": rows}
 
 
 READS = {"pretrain": "encode.layer", "central": "start"}
@@ -158,6 +185,9 @@ KINDS: dict[str, Callable[[Job, Path], Payload]] = {
     "simulate": simulate_job,
     "treatments": treatments_job,
     "central": central_job,
+    "scaled": scaled_job,
+    "disturbed": disturbed_job,
+    "bias": bias_of,
     "collect": collect_job,
     "pretrain": pretrain_job,
     "evaluate": evaluate_job,
