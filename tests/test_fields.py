@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from aircomp.artefact import read_json, write_json
+from aircomp.artefact import config_hash, read_json, write_json
 from aircomp.fields import FIELDS, OLDER_NAMES, columns_of, with_current_names
 from aircomp.fl.data import load
-from aircomp.fl.experiment import load_experiment
+from aircomp.fl.experiment import load_experiment, read_toml
 from aircomp.fl.journal import read_metrics
 from aircomp.fl.simulate import simulate
 from aircomp.layer import CommunicationLayer
@@ -69,6 +69,12 @@ def test_a_run_that_an_older_version_began_ends_with_the_same_numbers(tmp_path):
     assert resumed.row | {"seconds": 0} == whole.row | {"seconds": 0}
 
 
+def test_the_checkpoint_of_an_older_run_fits_its_settings():
+    identity = read_toml(OLDER / "config.toml").identity
+    written = "3b97e4f61038559e"  # in the checkpoint that lay beside tests/older/config.toml
+    assert config_hash(identity) == written, "add a new setting to LATER in src/aircomp/fl/experiment.py"
+
+
 def test_the_job_of_an_older_version_is_read_under_todays_names(tmp_path):
     job = Job("simulate", {"preset": "digits", "settings": {"rounds": 6, "uplink": "perfect", "seed": 0}})
     assert job.path(OLDER).exists(), "the same work has the same name as before"
@@ -92,15 +98,18 @@ def test_the_card_of_an_older_layer_is_read_under_todays_names(tmp_path):
 def test_what_has_todays_names_stays_as_it_is():
     row = {"test_accuracy": 0.5, "test_accuracy_last5": 0.4, "count_accuracy": 0.9, "own_field": 1}
     assert with_current_names(row, summary=True) == row
+    tested_once = {"test_accuracy": 0.5, "epochs": 6}
+    assert with_current_names(tested_once, summary=True) == tested_once
     record = {"round": 3, "test_accuracy": 0.5}
     assert with_current_names(record, summary=False) == record
 
 
 def test_spreads_and_values_of_seeds_are_renamed_with_their_field():
     row = {"test_accuracy": 0.5, "test_accuracy_std": 0.1, "test_accuracy_values": [0.4, 0.6], "accuracy_band": 0.02}
+    row["stability"] = 0.01
     found = with_current_names(row, summary=True)
     names = {"test_accuracy_last5", "test_accuracy_last5_std", "test_accuracy_last5_values", "count_accuracy_band"}
-    assert found.keys() == names
+    assert found.keys() == names | {"stability"}
 
 
 def test_headings_tell_fields_apart():

@@ -187,14 +187,14 @@ def with_current_names(row: Row, *, summary: bool) -> Row:
     """Return a record under today's names, whichever version wrote it.
 
     Older versions called the count accuracy `accuracy`, and the mean of the last five evaluations of a run
-    `test_accuracy`. A summary that knows no `test_accuracy_last5` is theirs.
+    `test_accuracy`. The summary of a run, which tells its stability, is theirs if it knows no `test_accuracy_last5`.
 
     Args:
         row: A row of a result or of a job, or the record of a round.
         summary: Whether it sums up a run; the `test_accuracy` of a single round has always meant that round's.
     """
     older = dict(OLDER_NAMES)
-    if summary and "test_accuracy_last5" not in row:
+    if summary and "stability" in row and "test_accuracy_last5" not in row:
         older["test_accuracy"] = "test_accuracy_last5"
     renamed = {old + end: new + end for old, new in older.items() for end in STATISTICS}
     return {renamed.get(name, name): value for name, value in row.items()}

@@ -62,6 +62,9 @@ Buffers = Literal["average", "local", "recomputed", "estimated"]
 
 RUN_ONLY = {"rounds", "workers", "engine", "ray_address", "device", "checkpoint_seconds"}
 """Settings that do not change the bits of a round: a run may be resumed with others."""
+LATER = {"start": ""}
+"""Settings that came later, at values that change nothing: there they are no part of a run's identity, so that runs which
+an older version began can be resumed."""
 
 
 class Experiment(Settings):
@@ -111,7 +114,8 @@ class Experiment(Settings):
     @property
     def identity(self) -> dict[str, Any]:
         """What determines the bits of every round: all settings but those that only say where and how long."""
-        return self.model_dump(mode="json", exclude=RUN_ONLY)
+        settings = self.model_dump(mode="json", exclude=RUN_ONLY)
+        return {name: value for name, value in settings.items() if name not in LATER or value != LATER[name]}
 
 
 def preset_names() -> list[str]:

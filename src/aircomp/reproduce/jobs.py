@@ -1,7 +1,8 @@
 """Units of work whose results are kept: a job that is done is never done again, whoever asks for it.
 
-A job is described by plain values and by the jobs it needs. The hash of that description names its file, so two tables
-that need the same training share it, and a run that was killed goes on with what is missing.
+A job is described by plain values, by the jobs it needs, and by the versions of its kind and preset. The hash of that
+description names its file, so two tables that need the same training share it, and a run that was killed goes on with what
+is missing. A change of the code that changes results raises a version, and what was kept is not taken for the new.
 """
 
 import hashlib
@@ -22,6 +23,28 @@ from aircomp.fl.executors import die_with_parent
 
 Payload = dict[str, Any]
 
+VERSIONS = {
+    "simulate": 1,
+    "treatments": 1,
+    "central": 1,
+    "collect": 1,
+    "pretrain": 1,
+    "evaluate": 1,
+    "geometry": 1,
+    "quantize": 1,
+    "digits": 1,
+    "cifar10": 1,
+    "cifar10-collect": 1,
+    "cifar10-desktop": 1,
+    "cifar10-laptop": 1,
+    "default": 1,
+    "paper": 1,
+    "round": 1,
+    "short": 1,
+}
+"""Of each kind of job and each preset: raise it with a change that changes results; `tests/reproduce/test_versions.py`
+says when."""
+
 
 @dataclass(frozen=True, repr=False)
 class Job:
@@ -36,8 +59,12 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Name of the job, the same for the same work."""
-        text = json.dumps([self.kind, self.params, [need.key for need in self.needs]], sort_keys=True)
+        """Name of the job, the same for the same work by the same code."""
+        described = [self.kind, self.params, [need.key for need in self.needs]]
+        versions = [VERSIONS.get(name, 1) for name in (self.kind, self.params.get("preset", ""))]
+        if versions != [1, 1]:  # jobs that were kept before there were versions are of the first
+            described.append(versions)
+        text = json.dumps(described, sort_keys=True)
         return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     def __repr__(self) -> str:
