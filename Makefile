@@ -1,12 +1,17 @@
 # make demo   run the main job          make test   run the tests
 # make env    build .venv and stop      make lint   format, lint and type checks
+# make expected [SCALE=digits] [RESULT=all] [SEEDS=3]   measure anew what is expected; rewrite the docs' tables and figures
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LINT_STAMP := $(VENV)/.installed-lint
 
-.PHONY: demo test test-slow lint env clean
+SCALE ?= digits
+RESULT ?= all
+SEEDS ?= 3
+
+.PHONY: demo test test-slow expected lint env clean
 
 demo: env
 	$(BIN)/aircomp demo --overwrite --out runs/demo
@@ -16,6 +21,9 @@ test: env
 
 test-slow: env
 	$(BIN)/python -m pytest -m slow -q --timeout 3600
+
+expected: env
+	$(BIN)/aircomp reproduce $(RESULT) --scale $(SCALE) --seeds $(SEEDS) --update-expected --out runs/expected-$(SCALE)
 
 lint: $(LINT_STAMP)
 	$(BIN)/ruff format --check src tests examples

@@ -1,8 +1,5 @@
 import pytest
 
-from aircomp.artefact import read_json, write_json
-from aircomp.errors import ArtefactError
-from aircomp.reproduce import expected as expectations
 from aircomp.reproduce.catalogue import result_of
 from aircomp.reproduce.expected import deviations, expectation_of, expected, folder
 from aircomp.reproduce.jobs import Crew
@@ -34,16 +31,6 @@ def test_what_leaves_its_band_is_named():
     other = measured(0.1, 0.0)["rows"]
     other[0]["uplink"] = "new"
     assert deviations(other, expectation) == [], "what was never measured has no band"
-
-
-def test_the_results_of_a_directory_become_the_expectation(tmp_path, monkeypatch):
-    monkeypatch.setattr(expectations, "folder", lambda scale: tmp_path / "expected" / scale)
-    with pytest.raises(ArtefactError, match=r"holds no results; run aircomp reproduce all"):
-        expectations.main(tmp_path)
-    config = {"scale": "small", "result": "x", "core_seconds": 1.0}
-    write_json(tmp_path / "x" / "result.json", measured(0.9, 0.01) | {"config": config})
-    expectations.main(tmp_path)
-    assert read_json(tmp_path / "expected" / "small" / "x.json")["rows"][0]["test_accuracy_last5"] == 0.9
 
 
 def test_quantisation_of_one_seed_is_as_expected(tmp_path):

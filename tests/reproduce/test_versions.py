@@ -32,10 +32,17 @@ FEDERATED = (
 )
 BUFFERED = TWO_ROUNDS | {"uplink": "amp-da", "model.name": "vgg", "model.width": 4, "local.steps": 3}
 DECODED = {"decoders": ["amp-da", "amp-da-net", "gamp"], "snr_db": [5.0], "snr_reference": "slot", "num_slots": 40}
+START = Job(
+    "central",
+    {"preset": "digits", "settings": {"model.name": "vgg", "model.width": 4}, "central": {"epochs": 3}},
+)
 JOBS = {
     "simulate": [Job("simulate", {"preset": "digits", "settings": TWO_ROUNDS | settings}) for settings in FEDERATED],
     "treatments": [Job("treatments", {"preset": "digits", "settings": BUFFERED, "tested": [2]})],
-    "central": [Job("central", {"preset": "digits", "settings": {"model.width": 4}, "central": {"epochs": 3}})],
+    "central": [START],
+    "scaled": [Job("scaled", {"scales": [1.0, 1.5]}, (START,))],
+    "disturbed": [Job("disturbed", {"preset": "digits", "settings": TWO_ROUNDS, "length": 0.5, "noise": 1.0})],
+    "bias": [Job("bias", {"decoder": "gamp", "readout": "soft", "snr_db": 0.0, "rounds": 1, "seed": 0}, (COLLECTED,))],
     "collect": [COLLECTED],
     "pretrain": [TRAINED],
     "evaluate": [Job("evaluate", DECODED, (COLLECTED,))],
@@ -132,7 +139,7 @@ def test_a_raised_version_renames_its_jobs_and_all_that_need_them(monkeypatch):
             context.setitem(VERSIONS, name, VERSIONS[name] + 1)
             return {job.kind for job, key in zip(everything, before, strict=True) if job.key != key}
 
-    assert renamed("collect") == {"collect", "pretrain", "evaluate", "geometry", "quantize"}
+    assert renamed("collect") == {"collect", "pretrain", "evaluate", "geometry", "quantize", "bias"}
     assert renamed("short") == {"pretrain", "geometry"}
     assert renamed("digits") == set(KINDS)
     assert renamed("cifar10") == set()

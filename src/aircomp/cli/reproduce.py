@@ -15,6 +15,7 @@ from aircomp.reproduce.catalogue import RESULTS, result_of, results_at
 from aircomp.reproduce.jobs import Crew
 from aircomp.reproduce.run import reproduce
 from aircomp.reproduce.scales import scale_of
+from aircomp.reproduce.update import docs_folder, update_expected
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Options:
     """Name the results and stop."""
     out: Path | None = None
     """Directory; by default runs/reproduce-SCALE, where an interrupted run goes on."""
+    update_expected: tyro.conf.FlagCreatePairsOff[bool] = False
+    """For a clone of the source: take what is measured as the expected results, and write the tables and figures of docs/."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -62,6 +65,7 @@ def run(args: Sequence[str]) -> None:
     scale = scale_of(options.scale)
     chosen = results_at(scale.name) if options.name == "all" else [result_of(options.name, scale.name)]
     out = options.out or Path("runs") / f"reproduce-{scale.name}" / ("" if options.name == "all" else options.name)
+    docs = docs_folder() if options.update_expected else None
     with lock(out), progress_bar(f"reproduce {options.name}", 1) as (progress, task):
         _check_scale(out, scale.name)
         outcomes = reproduce(
@@ -75,6 +79,10 @@ def run(args: Sequence[str]) -> None:
     for name, outcome in outcomes.items():
         for table in outcome.tables[:2]:
             print_table(f"{name}: {table.title}", table.rows, table.columns)
+    if docs is not None:
+        for result in chosen:
+            finished = out if len(chosen) == 1 else out / result.name
+            print(*update_expected(result, scale, outcomes[result.name], finished, docs), sep="\n")
     print(out / "report.html")
 
 

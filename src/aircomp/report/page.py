@@ -79,11 +79,15 @@ def write_figures(directory: Path, figures: Sequence[Figure]) -> dict[str, str]:
     found = {}
     for figure in figures:
         name = re.sub(r"[^a-z0-9]+", "-", figure.title.lower()).strip("-") + ".svg"
-        opening, rest = figure.svg.split(">", 1)
-        text = f"{opening}><title>{escape(figure.alt)}</title><style>{STANDALONE}</style>{rest}\n"
-        artefact.write_text(directory / name, text)
+        artefact.write_text(directory / name, standalone_svg(figure))
         found[name] = name
     return found
+
+
+def standalone_svg(figure: Figure) -> str:
+    """Return a figure as the text of a file of its own."""
+    opening, rest = figure.svg.split(">", 1)
+    return f"{opening}><title>{escape(figure.alt)}</title><style>{STANDALONE}</style>{rest}\n"
 
 
 def render(title: str, sections: Sequence[Section], *, lead: str = "") -> str:

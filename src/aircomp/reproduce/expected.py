@@ -1,16 +1,14 @@
 """What each result gave when it was measured for this version, with bands: a rerun that leaves them has changed.
 
-`python -m aircomp.reproduce.expected DIR` takes a finished reproduction as the new expectation.
+`aircomp reproduce NAME --update-expected` takes what it measures as the new expectation (`update.py`).
 """
 
-import sys
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from aircomp.artefact import read_json, write_json
-from aircomp.errors import ArtefactError
+from aircomp.artefact import read_json
 from aircomp.results import Row
 
 SPREADS = 3.0
@@ -70,18 +68,3 @@ def _identity(row: Row) -> tuple[tuple[str, Any], ...]:
 
 def _measured(row: Row) -> list[str]:
     return [key.removesuffix("_band") for key in row if key.endswith("_band")]
-
-
-def main(directory: Path) -> None:
-    """Take every result in a directory of `aircomp reproduce` as expected."""
-    paths = [path for path in (directory / "result.json", *directory.glob("*/result.json")) if path.exists()]
-    if not paths:
-        raise ArtefactError(f"{directory} holds no results; run aircomp reproduce all --out {directory}")
-    for path in paths:
-        result = read_json(path)
-        config = result["config"]
-        write_json(folder(config["scale"]) / f"{config['result']}.json", expectation_of(result))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

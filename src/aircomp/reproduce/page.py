@@ -53,6 +53,12 @@ def write_all(out: Path, scale: Scale, seeds: Sequence[int], shown: dict[str, tu
     write_page(out / "report.html", "Reproduction", [first, *sections], lead=lead)
 
 
+def tables_of(result: Result, scale: Scale, outcome: Outcome) -> tuple[Table, ...]:
+    """Return the tables of a result, and the one of the paper's claims about it."""
+    judged = claims.judge(claims.CLAIMS[result.name], outcome.rows, scale)
+    return (*outcome.tables, Table("The paper's claims", claims.HEADINGS, judged, claims.NOTE))
+
+
 def _section(
     result: Result,
     scale: Scale,
@@ -61,7 +67,6 @@ def _section(
     config: dict[str, Any],
     links: dict[str, str],
 ) -> Section:
-    judged = claims.judge(claims.CLAIMS[result.name], outcome.rows, scale)
     text = f"The paper: {result.claim} Here: {scale.what}; {len(seeds)} seeds, mean ± standard deviation; "
     text += f"{config['core_seconds'] / 60:.0f} minutes on one core."
     before = expected(result.name, scale.name)
@@ -74,7 +79,7 @@ def _section(
         result.title,
         text,
         outcome.figures,
-        (*outcome.tables, Table("The paper's claims", claims.HEADINGS, judged, claims.NOTE)),
+        tables_of(result, scale, outcome),
         (f"aircomp reproduce {result.name} --scale {scale.name} --seeds {len(seeds)}",),
         links,
         config,
