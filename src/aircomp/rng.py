@@ -1,10 +1,12 @@
-"""Randomness: one generator for each (seed, purpose, round, device), never a global one.
+"""Randomness: one generator for each (seed, purpose, round, device); the global one only where others draw from it.
 
 Deriving instead of drawing in sequence is what makes results independent of the number of workers,
 of their order, and of where a run was interrupted.
 """
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -23,3 +25,26 @@ def generator(seed: int, purpose: str, *indices: int, device: str | torch.device
     True
     """
     return torch.Generator(device).manual_seed(derive_seed(seed, purpose, *indices))
+
+
+@contextmanager
+def global_state(seed: int, purpose: str, *indices: int, device: str | torch.device = "cpu") -> Iterator[None]:
+    """Let torch's global generators start from (seed, purpose, indices) inside the block, and put them back after it.
+
+    For code that is not ours and draws from them: the dropout of a user's model, a user's own channel.
+
+    >>> with global_state(0, "dropout", 3):
+    ...     first = torch.rand(1)
+    >>> with global_state(0, "dropout", 3):
+    ...     bool(first == torch.rand(1))
+    True
+    """
+    derived = derive_seed(seed, purpose, *indices)
+    place = torch.device(device)
+    used = [torch.cuda.current_device() if place.index is None else place.index] if place.type == "cuda" else []
+    with torch.random.fork_rng(devices=used):
+        # not torch.manual_seed, which would seed every GPU, also those that nobody puts back
+        torch.default_generator.manual_seed(derived)
+        for index in used:
+            torch.cuda.default_generators[index].manual_seed(derived)
+        yield

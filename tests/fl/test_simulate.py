@@ -204,8 +204,10 @@ def test_a_users_own_torch_dataset_model_and_rule_work(quick):
         aggregator=halved_mean,
         uplink="perfect",
     )
-    assert result.model is model
-    assert result.row["aggregator"] == "halved_mean"
+    assert result.row["aggregator"].endswith("<locals>.halved_mean")
+    assert result.row["model"] == "torch.nn.modules.container.Sequential"
+    assert result.row["dataset"].endswith("<locals>.Blobs")
+    assert result.row["snr_db"] is None  # perfect aggregation has none
     assert result.test_accuracy > 0.5
 
 
@@ -228,8 +230,10 @@ def test_a_users_own_decoder_and_channel_carry_a_run(quick, digits):
 
     run = simulate(quick, dataset=digits, decoder=Mine(), channel=Clean())
     assert Mine.calls == 3
-    assert run.row["uplink"] == "Mine"
-    assert run.experiment.uplink == "custom"
+    assert run.row["uplink"] == run.experiment.uplink == run.experiment.own.decoder
+    assert run.row["uplink"].endswith("<locals>.Mine")
+    assert run.experiment.own.channel.endswith("<locals>.Clean")
+    assert run.row["snr_db"] is None  # the channel's own affair
     assert run.row["channel_uses_per_parameter"] == pytest.approx(32 / 20, rel=0.05)  # the last slot is padded
 
 

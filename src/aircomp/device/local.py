@@ -81,6 +81,7 @@ def train(
         loss.backward()
         sgd_step(model.weights, model.gradient, velocity, settings)
         total += loss.detach()
+    model.check_idle()
     return LocalResult(
         update=model.weights - weights,
         buffers=model.read_buffers(),

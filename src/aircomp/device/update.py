@@ -1,33 +1,44 @@
-"""A model as two flat vectors: its parameters, which travel over the radio, and its buffers, which do not."""
+"""A model as two flat vectors: its trainable parameters, which travel over the radio, and its buffers, which do not."""
+
+from collections.abc import Collection
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from aircomp.errors import ConfigError
+
 
 class FlatModel:
-    """A module whose parameters and gradients are views of one vector each.
+    """A module whose trainable parameters and their gradients are views of one vector each.
 
     An update is then one subtraction and an optimiser step a few operations on whole vectors, instead of one for
-    each of the module's tensors. The order is that of `module.parameters()`, each tensor in C order.
+    each of the module's tensors. The order is that of `module.parameters()`, each tensor in C order; a parameter that
+    several layers share is there once. Frozen parameters, and buffers that are not floating-point, keep their values.
+
+    Args:
+        module: Its parameters become views; expected in float32.
+        idle: Names of trainable parameters that no gradient reaches; they are left out, as if they were frozen.
     """
 
-    def __init__(self, module: nn.Module):
-        self.module = module
-        parameters = list(module.named_parameters())
-        self.layer_names = [name for name, _ in parameters]
-        self.layer_sizes = [p.numel() for _, p in parameters]
-        first = parameters[0][1]
-        self.weights: Float[Tensor, " params"] = torch.cat(
-            [p.detach().reshape(-1).to(first.dtype) for _, p in parameters]
-        )
+    def __init__(self, module: nn.Module, *, idle: Collection[str] = ()):
+        self.module, self.idle = module, tuple(idle)
+        trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        sent = [(name, p) for name, p in trainable if name not in self.idle]
+        self._idle = [(name, p) for name, p in trainable if name in self.idle]
+        self.layer_names = [name for name, _ in sent]
+        self.layer_sizes = [p.numel() for _, p in sent]
+        self.weights: Float[Tensor, " params"] = torch.cat([p.detach().reshape(-1) for _, p in sent])
         self.gradient: Float[Tensor, " params"] = torch.zeros_like(self.weights)
         start = 0
-        for _, p in parameters:
+        for _, p in sent:
             p.data = self.weights[start : start + p.numel()].view(p.shape)
             p.grad = self.gradient[start : start + p.numel()].view(p.shape)
             start += p.numel()
-        self._buffers = [b for b in module.buffers() if b.is_floating_point()]
+        # names and not tensors: a module may put a new tensor there in its forward pass
+        places = {name: b.is_floating_point() for name, b in module.named_buffers()}
+        self._buffers = [name for name, floating in places.items() if floating]
+        self._counters = {name: module.get_buffer(name).clone() for name, floating in places.items() if not floating}
 
     @property
     def num_params(self) -> int:
@@ -38,16 +49,37 @@ class FlatModel:
         """Return a copy of all floating-point buffers (running means and variances) as one vector."""
         if not self._buffers:
             return self.weights.new_zeros(0)
-        return torch.cat([b.reshape(-1) for b in self._buffers])
+        return torch.cat([self.module.get_buffer(name).reshape(-1).to(self.weights.dtype) for name in self._buffers])
 
     @torch.no_grad()
     def load(self, weights: Float[Tensor, " params"], buffers: Float[Tensor, " buffers"]) -> None:
-        """Set parameters and buffers from flat vectors."""
+        """Set parameters and buffers from flat vectors, and counters to what they were at the start."""
         self.weights.copy_(weights)
         start = 0
-        for b in self._buffers:
+        for name in self._buffers:
+            b = self.module.get_buffer(name)
             b.copy_(buffers[start : start + b.numel()].view(b.shape))
             start += b.numel()
+        for name, value in self._counters.items():
+            self.module.get_buffer(name).copy_(value)
+
+    def fixed(self) -> dict[str, Tensor]:
+        """Return what training never moves: frozen parameters, those that no gradient reaches, counters as of `load`."""
+        parameters = {name: p.detach() for name, p in self.module.named_parameters() if name not in self.layer_names}
+        return parameters | self._counters
+
+    def check_idle(self) -> None:
+        """Refuse to go on if a gradient has reached a parameter that was left out because none did.
+
+        Raises:
+            ConfigError: Naming the parameter.
+        """
+        for name, p in self._idle:
+            if p.grad is not None:
+                raise ConfigError(
+                    f"the parameter {name} had no gradient at the start, so it is not sent, but it has one now; freeze it "
+                    "with requires_grad_(False), or let every forward pass use it (adding 0 * its sum is enough)"
+                )
 
     def layer_at(self, position: int) -> str:
         """Return the name of the parameter tensor that holds the flat `position`."""

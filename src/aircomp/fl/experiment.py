@@ -21,6 +21,7 @@ from aircomp.encode.schedule import AirSettings
 from aircomp.errors import unknown_name
 from aircomp.fl.executors import Engine
 from aircomp.fl.models import ModelSettings
+from aircomp.fl.own import OwnParts
 from aircomp.fl.participation import ParticipationSettings
 from aircomp.fl.partition import PartitionSettings
 from aircomp.quantize.codebook import QuantizeSettings
@@ -110,12 +111,19 @@ class Experiment(Settings):
     channel: ChannelSettings = ChannelSettings()
     aggregate: AggregateSettings = AggregateSettings()
     server: ServerSettings = ServerSettings()
+    own: Annotated[OwnParts, tyro.conf.Suppress] = OwnParts()
 
     @property
     def identity(self) -> dict[str, Any]:
         """What determines the bits of every round: all settings but those that only say where and how long."""
         settings = self.model_dump(mode="json", exclude=RUN_ONLY)
         return {name: value for name, value in settings.items() if name not in LATER or value != LATER[name]}
+
+    @property
+    def applied_snr_db(self) -> float | None:
+        """The SNR that the channel has; None where there is no channel, or one of the user's own."""
+        noiseless = self.uplink in ("ideal", "perfect") or self.own.uplink or self.own.channel
+        return None if noiseless else self.channel.snr_db
 
 
 def preset_names() -> list[str]:

@@ -331,7 +331,12 @@ def _take_apart(trainer: Trainer) -> dict[str, Any]:
         "data": {f.name: _to_numpy(getattr(data, f.name)) for f in fields(data)},
         "partition": {f.name: _to_numpy(getattr(trainer.partition, f.name)) for f in fields(trainer.partition)},
         "settings": trainer.settings,
-        "options": {"seed": trainer.seed, "augment": trainer.augment, "device": trainer.device},
+        "options": {
+            "seed": trainer.seed,
+            "augment": trainer.augment,
+            "device": trainer.device,
+            "idle": trainer.model.idle,
+        },
     }
 
 

@@ -3,6 +3,7 @@
 The command line's `simulate` and `aircomp.simulate` are this one function.
 """
 
+import copy
 import statistics
 import time
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from aircomp.fl.evaluate import evaluate, recompute_statistics
 from aircomp.fl.executors import make_executor, one_thread
 from aircomp.fl.experiment import Buffers, Experiment, load_experiment
 from aircomp.fl.journal import Journal, open_run, read_metrics
+from aircomp.fl.own import copy_model, idle_parameters, layout_hash, load_fixed, part_name, save_fixed
 from aircomp.fl.participation import check_participation
 from aircomp.fl.partition import Partition, split
 from aircomp.fl.round import Exchange, Federation, Record, Stopwatch, Transform, run_round
@@ -46,6 +48,14 @@ SHORT_NAMES = {
     "aggregator": "aggregate.rule",
 }
 """Keywords of `simulate` that stand for a setting further down."""
+PLACES = {
+    "model": "model.name",
+    "dataset": "data.name",
+    "uplink": "uplink",
+    "decoder": "uplink",
+    "aggregator": "aggregate.rule",
+}
+"""Settings that name a built-in part; a part of the user's own puts its name there."""
 
 
 BUFFERS_BESIDE: dict[Buffers, str] = {
@@ -118,20 +128,22 @@ def simulate(
     """
     names = {"uplink": uplink, "aggregator": aggregator}
     overrides |= {name: value for name, value in names.items() if isinstance(value, str)}
-    experiment = configure(preset, overrides)
-    if decoder is not None or (uplink is not None and not isinstance(uplink, str)):
-        experiment = experiment.changed(uplink="custom")
-    if channel is not None and experiment.uplink in ("ideal", "perfect"):
-        raise ConfigError(
-            f"a channel was given, but uplink = {experiment.uplink!r} has none; choose a digital one, say gamp"
-        )
+    own_uplink, own_rule = (None if isinstance(part, str) else part for part in names.values())
+    own: dict[str, Any] = {"model": model, "dataset": dataset, "uplink": own_uplink, "decoder": decoder}
+    own |= {"channel": channel, "aggregator": own_rule, "before": before, "after": after}
+    experiment = configure(preset, overrides, {name: part for name, part in own.items() if part is not None})
     data = _dataset(dataset, experiment, data_dir)
-    module = model if model is not None else build_model(experiment, data)
-    own_rule = aggregator if aggregator is not None and not isinstance(aggregator, str) else None
-    own_uplink = uplink if uplink is not None and not isinstance(uplink, str) else None
+    module = build_model(experiment, data) if model is None else copy_model(model)
     if experiment.start and not (resume and out is not None and has_checkpoint(Path(out) / "checkpoint")):
         load_start(module, Path(experiment.start))
-    flat = FlatModel(module.to(experiment.device))
+    module = module.to(experiment.device)
+    idle = () if model is None else idle_parameters(module, data, seed=experiment.seed, device=experiment.device)
+    flat = FlatModel(module, idle=idle)
+    if model is not None:
+        experiment = experiment.changed(**{"own.layout": layout_hash(flat)})
+    if dataset is not None:
+        samples = (data.train_images, data.train_labels, data.test_images, data.test_labels)
+        experiment = experiment.changed(**{"own.samples": artefact.tensor_hash(*samples)[:16]})
     scheme = own_uplink or make_uplink(
         experiment.uplink,
         quantize=experiment.quantize,
@@ -155,12 +167,25 @@ def simulate(
         return run.execute(directory, resume=resume)
 
 
-def configure(preset: str | Path | Experiment, overrides: dict[str, Any]) -> Experiment:
-    """Return the preset with overrides in place; every mistake is reported with its path."""
+def configure(
+    preset: str | Path | Experiment, overrides: dict[str, Any], own: dict[str, Any] | None = None
+) -> Experiment:
+    """Return the preset with overrides in place; every mistake is reported with its path.
+
+    Args:
+        preset: As for `simulate`.
+        overrides: Settings by name.
+        own: The user's own parts by keyword of `simulate`; each gives its name to the settings in place of a built-in's.
+    """
     experiment = preset if isinstance(preset, Experiment) else load_experiment(preset)
     experiment = experiment.changed(**{SHORT_NAMES.get(k, k): v for k, v in overrides.items()})
-    if experiment.aggregate.rule not in aggregator_names():
+    experiment = name_parts(experiment, own or {})
+    if not experiment.own.aggregator and experiment.aggregate.rule not in aggregator_names():
         raise unknown_name("aggregation rule", experiment.aggregate.rule, aggregator_names())
+    if experiment.own.channel and experiment.uplink in ("ideal", "perfect"):
+        raise ConfigError(
+            f"a channel was given, but uplink = {experiment.uplink!r} has none; choose a digital one, say gamp"
+        )
     check_participation(experiment.participation, experiment.devices.total)
     if experiment.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device = 'cuda', but this machine or this build of torch has none; use --device cpu")
@@ -180,13 +205,31 @@ def check_buffers(policy: Buffers, uplink: Uplink) -> None:
         )
 
 
+def name_parts(experiment: Experiment, own: dict[str, Any]) -> Experiment:
+    """Return the settings with the names of the user's own parts.
+
+    Raises:
+        ConfigError: If the settings come from a run with parts that are missing here.
+    """
+    names = {name: part_name(part) for name, part in own.items()}
+    if missing := {k: v for k, v in experiment.own.names.items() if k not in names}:
+        parts = ", ".join(f"{k} = {v}" for k, v in missing.items())
+        raise ConfigError(
+            f"these settings are of a run from Python with parts of its own ({parts}); "
+            "run it with aircomp.simulate and the same parts"
+        )
+    changed = {"own": names} | {PLACES[k]: v for k, v in names.items() if k in PLACES}
+    return experiment.changed(**changed) if names else experiment
+
+
 def _dataset(
     dataset: ImageData | tuple[Dataset, Dataset] | None, experiment: Experiment, data_dir: str | Path | None
 ) -> ImageData:
     if isinstance(dataset, ImageData):
         return dataset
     if dataset is not None:
-        return from_torch(*dataset)
+        with rngs.global_state(experiment.seed, "dataset"):  # random transforms are drawn once, and alike on resume
+            return from_torch(*dataset, name=experiment.data.name)
     return load(experiment.data.name, Path(data_dir) if data_dir else None)
 
 
@@ -198,8 +241,9 @@ def partition_of(experiment: Experiment, data: ImageData) -> Partition:
 
 def build_model(experiment: Experiment, data: ImageData) -> nn.Module:
     """Return the experiment's model as it is before training."""
-    channels = data.train_images.shape[1]
-    return models.build(experiment.model, data.num_classes, channels, rng=rngs.generator(experiment.seed, "model"))
+    channels, seed = data.train_images.shape[1], experiment.seed
+    with rngs.global_state(seed, "model"):  # torch's layers draw from it before they are drawn anew
+        return models.build(experiment.model, data.num_classes, channels, rng=rngs.generator(seed, "model"))
 
 
 @dataclass
@@ -218,6 +262,7 @@ class _Run:
     def execute(self, out: Path | None, *, resume: bool) -> Simulation:
         experiment = self.experiment
         partition = partition_of(experiment, self.data)
+        state, metrics = self._start(out, resume=resume)
         trainer = Trainer(
             self.model.module,
             self.data,
@@ -226,8 +271,8 @@ class _Run:
             seed=experiment.seed,
             augment=experiment.data.augment,
             device=experiment.device,
+            idle=self.model.idle,
         )
-        state, metrics = self._start(out if resume else None)
         executor = make_executor(trainer, experiment.engine, experiment.workers, experiment.ray_address)
         rule = self.own_rule or experiment.aggregate.rule
         federation = Federation(experiment, self.uplink, rule, executor, self.before, self.after)
@@ -243,17 +288,22 @@ class _Run:
             results.write_result(
                 out / "result.json", "simulate", experiment.model_dump(mode="json"), experiment.seed, [row]
             )
-        return Simulation(experiment, metrics, row, state, self.model.module, self.data, partition, out)
+        # a copy: its parameters are tensors of their own again, not views of one vector
+        model = copy.deepcopy(self.model.module)
+        return Simulation(experiment, metrics, row, state, model, self.data, partition, out)
 
-    def _start(self, resume_from: Path | None) -> tuple[FederationState, list[Record]]:
+    def _start(self, out: Path | None, *, resume: bool) -> tuple[FederationState, list[Record]]:
         model, state = self.model, None
         metrics: list[Record] = []
-        if resume_from is not None:
-            state = load_checkpoint(resume_from / "checkpoint", self._identity, model.num_params)
-            metrics = read_metrics(resume_from / "metrics.jsonl", state.rounds_done if state else 0)
+        if out is not None and resume:
+            state = load_checkpoint(out / "checkpoint", self._identity, model.num_params)
+            metrics = read_metrics(out / "metrics.jsonl", state.rounds_done if state else 0)
+        if out is not None and self.experiment.own.model:
+            (save_fixed if state is None else load_fixed)(out / "checkpoint", model)
         if state is None:
             server = initial_state(self.experiment.server, model.num_params)
             state = FederationState(0, model.weights.cpu().clone(), model.read_buffers().cpu(), server)
+        model.load(state.weights, state.buffers)
         return state, metrics
 
     @property
@@ -274,9 +324,10 @@ class _Run:
         saved_at = time.perf_counter()
         try:
             while state.rounds_done < self.experiment.rounds:
-                after, record, exchange = run_round(state, federation, watch)
-                after = self._with_statistics(after, base_samples, watch)
-                record |= self._evaluate(after, watch)
+                with rngs.global_state(self.experiment.seed, "round", state.rounds_done, device=self.experiment.device):
+                    after, record, exchange = run_round(state, federation, watch)
+                    after = self._with_statistics(after, base_samples, watch)
+                    record |= self._evaluate(after, watch)
                 record["seconds"] = {k: round(v, 6) for k, v in watch.seconds.items()}
                 journal.add(record)
                 if self.on_round:
@@ -320,10 +371,11 @@ class _Run:
         if has_buffers and experiment.buffers in BUFFERS_BESIDE:
             side_information.append(BUFFERS_BESIDE[experiment.buffers])
         return {
-            "uplink": self.uplink.name,
-            "snr_db": experiment.channel.snr_db,
-            "snr_reference": experiment.channel.snr_reference,
-            "aggregator": getattr(self.own_rule, "__name__", experiment.aggregate.rule),
+            "uplink": experiment.uplink,
+            "model": experiment.model.name,
+            "snr_db": experiment.applied_snr_db,
+            "snr_reference": None if experiment.applied_snr_db is None else experiment.channel.snr_reference,
+            "aggregator": experiment.aggregate.rule,
             "dataset": self.data.variant,
             "rounds": len(metrics),
             **accuracy_summary([r["test_accuracy"] for r in metrics if "test_accuracy" in r]),

@@ -43,8 +43,7 @@ def simulate_job(job: Job, work: Path) -> Payload:
     experiment = _experiment(job, work)
     run = simulate(experiment)
     curve = [[r["round"], r["test_accuracy"]] for r in run.metrics if r.get("test_accuracy") is not None]
-    row = run.row | {"snr_db": None if experiment.uplink in ("ideal", "perfect") else experiment.channel.snr_db}
-    return {"rows": [row], "curve": curve}
+    return {"rows": [run.row], "curve": curve}
 
 
 def treatments_job(job: Job, work: Path) -> Payload:

@@ -54,7 +54,7 @@ def make_uplink(
         side_information: What the decoder is told of each slot beforehand (digital schemes).
     """
     if decoder is not None:
-        name = type(decoder).__name__
+        name = f"{type(decoder).__module__}.{type(decoder).__qualname__}"
     elif name not in uplink_names():
         raise unknown_name("uplink", name, uplink_names())
     if name == "ideal":

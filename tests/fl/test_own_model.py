@@ -1,0 +1,234 @@
+"""A user's own model: dropout, frozen layers, tied weights, counters. The same bits everywhere, and the object untouched."""
+
+import copy
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from aircomp.errors import AirCompError, ArtefactError, ConfigError
+from aircomp.fl.data import load
+from aircomp.fl.experiment import Experiment, load_experiment
+from aircomp.fl.simulate import simulate
+
+
+class Net(nn.Module):
+    """All that may go wrong in one: random layers, frozen, tied and unused ones, buffers of every kind."""
+
+    def __init__(self, seed: int = 0):
+        super().__init__()
+        self.features = nn.Conv2d(1, 6, 3).requires_grad_(False)
+        self.norm = nn.BatchNorm2d(6, momentum=None)  # weighs by its counter of batches, an integer buffer
+        self.first, self.second = nn.Linear(54, 54), nn.Linear(54, 54)
+        self.second.weight = self.first.weight
+        self.out = nn.Linear(54, 10)
+        self.unused = nn.Linear(54, 3)
+        self.register_buffer("mean_size", torch.zeros(()))
+        self.register_buffer("phases", torch.ones(2, dtype=torch.complex64))
+        rng = torch.Generator().manual_seed(seed)
+        for p in self.parameters():
+            nn.init.uniform_(p, -0.15, 0.15, generator=rng)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.max_pool2d(self.norm(self.features(x)), 2).flatten(1)
+        if self.training:
+            self.mean_size = 0.9 * self.mean_size + 0.1 * x.detach().abs().mean()  # replaced, not changed in place
+        x = F.dropout(F.relu(self.first(x)), 0.3, self.training) + torch.randn(()) * 0.01
+        return self.out(F.dropout(F.relu(self.second(x)), 0.3, self.training))
+
+
+def settings(**changes: object) -> Experiment:
+    quick = {"engine": "serial", "devices.total": 6, "participation.low": 2, "participation.high": 4}
+    quick |= {"rounds": 4, "local.epochs": 1, "local.batch_size": 64, "local.weight_decay": 0.01}
+    quick |= {"uplink": "perfect", "checkpoint_seconds": 0}
+    return load_experiment("digits").changed(**quick | changes)
+
+
+def outcome(run):
+    metrics = [{k: v for k, v in record.items() if k != "seconds"} for record in run.metrics]
+    return metrics, {name: tensor.tolist() for name, tensor in run.model.state_dict().items()}
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return outcome(simulate(settings(), model=Net()))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_engines_agree_to_the_bit_whatever_the_process_has_drawn_before(whole, workers):
+    torch.rand(workers)  # the global generator is somewhere else in every run
+    model = Net()
+    before = torch.get_rng_state()
+    run = simulate(settings(engine="processes", workers=workers), model=model)
+    assert outcome(run) == whole
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.slow
+def test_ray_gives_the_bits_of_one_process(whole):
+    pytest.importorskip("ray")
+    assert outcome(simulate(settings(engine="ray", workers=2), model=Net())) == whole
+
+
+def test_a_resumed_run_ends_in_the_same_bits_whatever_the_module_holds(whole, tmp_path):
+    simulate(settings(rounds=2), model=Net(), out=tmp_path)
+    assert outcome(simulate(settings(), model=Net(seed=1), out=tmp_path, resume=True)) == whole
+
+
+SCRIPT = """
+    import sys
+    sys.path.insert(0, {folder!r})
+    from test_own_model import Net, settings
+    from aircomp.fl.simulate import simulate
+    simulate(settings(engine="processes", workers=2), model=Net(), out=sys.argv[1], resume=True)
+"""
+
+
+def test_a_killed_run_ends_in_the_same_bits(whole, tmp_path):
+    script = textwrap.dedent(SCRIPT.format(folder=str(Path(__file__).parent)))
+    process = subprocess.Popen([sys.executable, "-c", script, tmp_path])
+    metrics, end = tmp_path / "metrics.jsonl", time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < end:
+        if metrics.exists() and metrics.read_text().count("\n") >= 2:
+            break
+        time.sleep(0.005)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
+    assert outcome(simulate(settings(), model=Net(), out=tmp_path, resume=True)) == whole
+
+
+def test_only_what_gets_a_gradient_is_sent_and_moves(whole):
+    run = simulate(settings(rounds=1), model=Net())
+    sent = {"norm.weight", "norm.bias", "first.weight", "first.bias", "second.bias", "out.weight", "out.bias"}
+    assert run.row["num_parameters"] == sum(p.numel() for name, p in Net().named_parameters() if name in sent)
+    before, after = Net().state_dict(), run.model.state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved == sent | {"second.weight", "norm.running_mean", "norm.running_var", "mean_size"}
+    assert run.model.second.weight is run.model.first.weight
+
+
+def test_the_callers_module_is_left_alone():
+    model = Net().eval()
+    model.norm.train()
+    before = copy.deepcopy(model.state_dict())
+    run = simulate(settings(rounds=1), model=model)
+    assert run.model is not model
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert [m.training for m in (model, model.norm, model.out)] == [False, True, False]
+    assert all(p.grad is None for p in model.parameters())
+    storages = {p.untyped_storage().data_ptr() for p in run.model.parameters()}
+    assert len(storages) == len(list(run.model.parameters()))  # tensors of their own: they can be saved one by one
+
+
+class Late(Net):
+    """Uses a layer only from the second call in training on."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += self.training
+        y = super().forward(x)
+        return y + self.unused(x.flatten(1)[:, :54]).sum() if self.calls > 1 else y
+
+
+def test_a_gradient_that_comes_late_is_no_silent_loss():
+    with pytest.raises(ConfigError, match=r"unused\.weight had no gradient at the start"):
+        simulate(settings(), model=Late())
+
+
+class Failing(Net):
+    """Fails on small batches, which come last."""
+
+    def forward(self, x):
+        if len(x) < 30 and self.training:
+            raise KeyError("small")
+        return super().forward(x)
+
+
+def test_a_model_that_fails_is_named_with_round_and_device():
+    with pytest.raises(AirCompError, match=r"training .* in round 0 failed: KeyError: 'small'"):
+        simulate(settings(), model=Failing())
+
+
+def test_another_model_does_not_resume_the_run(tmp_path):
+    class Wider(Net):
+        def __init__(self):
+            super().__init__()
+            self.unused = nn.Linear(54, 4)
+
+    simulate(settings(rounds=1), model=Net(), out=tmp_path)
+    changed = type("Net", (Wider,), {"__module__": Net.__module__, "__qualname__": "Net"})
+    for other in ({"model": changed()}, {"model": Failing()}, {}):
+        with pytest.raises((ArtefactError, ConfigError)):
+            simulate(settings(), out=tmp_path, resume=True, **other)
+
+
+def without(name: str) -> nn.Module:
+    """Return a model that cannot be trained, for the reason of that name."""
+    model = Net()
+    match name:
+        case "lazy":
+            model.first = nn.LazyLinear(54)
+        case "meta":
+            model = model.to("meta")
+        case "frozen":
+            model.requires_grad_(False)
+        case "double":
+            model.double()
+        case "half":
+            model.out.bfloat16()
+        case "nan":
+            nn.init.constant_(model.out.bias, float("nan"))
+        case "shared memory":
+            model.second.weight = nn.Parameter(model.first.weight.data)
+        case "detached":
+            model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), Detach())
+        case "shape":
+            model = nn.Sequential(nn.Flatten(), nn.Linear(65, 10))
+        case "classes":
+            model = nn.Sequential(nn.Flatten(), nn.Linear(64, 9))
+        case "tuple":
+            model = nn.LSTM(8, 10)
+        case "images":
+            model = nn.Conv2d(1, 10, 3)
+        case "uncopyable":
+            model.lock = (i for i in range(3))
+    return model
+
+
+class Detach(nn.Module):
+    """Lets no gradient through."""
+
+    def forward(self, x):
+        return x.detach()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("lazy", "first.weight has no shape yet"),
+        ("meta", "features.weight is on the meta device"),
+        ("frozen", "none to train"),
+        ("double", "norm.weight is torch.float64; expected torch.float32"),
+        ("half", "out.weight is torch.bfloat16"),
+        ("nan", "out.bias holds values that are not finite"),
+        ("shared memory", "first.weight and second.weight share their memory"),
+        ("detached", "no trainable parameter of the model reaches its logits"),
+        ("shape", r"the model fails on a batch of images \(64, 1, 8, 8\)"),
+        ("classes", r"returns torch.float32 \(64, 9\) for a dataset of 10 classes"),
+        ("tuple", "the model fails on a batch of images"),
+        ("images", r"\(64, 10, 6, 6\) for 64 images; expected logits \[64, 10\]"),
+        ("uncopyable", "cannot be copied"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_refused_in_one_sentence(name, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        simulate(settings(), model=without(name), dataset=load("digits"))
+    assert "\n" not in str(caught.value)
