@@ -13,10 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from aircomp.artefact import read_json
+from aircomp.cli.simulate import run as run_command
 from aircomp.errors import AirCompError, ArtefactError, ConfigError
 from aircomp.fl.data import load
 from aircomp.fl.experiment import Experiment, load_experiment
 from aircomp.fl.simulate import simulate
+from aircomp.report.gather import sections_of
 
 
 class Net(nn.Module):
@@ -168,6 +171,21 @@ def test_another_model_does_not_resume_the_run(tmp_path):
     for other in ({"model": changed()}, {"model": Failing()}, {}):
         with pytest.raises((ArtefactError, ConfigError)):
             simulate(settings(), out=tmp_path, resume=True, **other)
+
+
+def halved(update):
+    return 0.5 * update
+
+
+def test_no_page_and_no_command_line_repeats_a_run_with_own_parts(tmp_path):
+    simulate(settings(rounds=1), model=Net(), after=halved, out=tmp_path)
+    (section,) = sections_of([tmp_path])
+    assert section.commands == ()
+    assert f"parts of its own: model {Net.__module__}.Net, after {__name__}.halved." in section.text
+    assert read_json(tmp_path / "result.json")["config"]["model"]["name"] == f"{Net.__module__}.Net"
+    for arguments in ([str(tmp_path / "config.toml")], ["--resume", "--out", str(tmp_path)]):
+        with pytest.raises(ConfigError, match=r"parts of its own \(model = .*Net, after = .*halved\)"):
+            run_command([*arguments, "--rounds", "1"])
 
 
 def without(name: str) -> nn.Module:

@@ -35,10 +35,11 @@ class FlatModel:
             p.data = self.weights[start : start + p.numel()].view(p.shape)
             p.grad = self.gradient[start : start + p.numel()].view(p.shape)
             start += p.numel()
-        # names and not tensors: a module may put a new tensor there in its forward pass
-        places = {name: b.is_floating_point() for name, b in module.named_buffers()}
-        self._buffers = [name for name, floating in places.items() if floating]
-        self._counters = {name: module.get_buffer(name).clone() for name, floating in places.items() if not floating}
+        # places and not tensors: a module may put a new tensor there in its forward pass
+        places = {name: _place(module, name) for name, _ in module.named_buffers()}
+        self._buffers = [place for place in places.values() if getattr(*place).is_floating_point()]
+        self._counters = {k: place for k, place in places.items() if not getattr(*place).is_floating_point()}
+        self._counted = {name: getattr(*place).clone() for name, place in self._counters.items()}
 
     @property
     def num_params(self) -> int:
@@ -49,24 +50,24 @@ class FlatModel:
         """Return a copy of all floating-point buffers (running means and variances) as one vector."""
         if not self._buffers:
             return self.weights.new_zeros(0)
-        return torch.cat([self.module.get_buffer(name).reshape(-1).to(self.weights.dtype) for name in self._buffers])
+        return torch.cat([getattr(*place).reshape(-1).to(self.weights.dtype) for place in self._buffers])
 
     @torch.no_grad()
     def load(self, weights: Float[Tensor, " params"], buffers: Float[Tensor, " buffers"]) -> None:
         """Set parameters and buffers from flat vectors, and counters to what they were at the start."""
         self.weights.copy_(weights)
         start = 0
-        for name in self._buffers:
-            b = self.module.get_buffer(name)
+        for place in self._buffers:
+            b: Tensor = getattr(*place)
             b.copy_(buffers[start : start + b.numel()].view(b.shape))
             start += b.numel()
-        for name, value in self._counters.items():
-            self.module.get_buffer(name).copy_(value)
+        for name, place in self._counters.items():
+            getattr(*place).copy_(self._counted[name])
 
     def fixed(self) -> dict[str, Tensor]:
         """Return what training never moves: frozen parameters, those that no gradient reaches, counters as of `load`."""
         parameters = {name: p.detach() for name, p in self.module.named_parameters() if name not in self.layer_names}
-        return parameters | self._counters
+        return parameters | self._counted
 
     def check_idle(self) -> None:
         """Refuse to go on if a gradient has reached a parameter that was left out because none did.
@@ -94,3 +95,8 @@ class FlatModel:
         ends = torch.tensor(self.layer_sizes).cumsum(0)
         starts = torch.arange(0, self.num_params, fragment_length)
         return torch.searchsorted(ends, starts, right=True)
+
+
+def _place(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    owner, _, attribute = name.rpartition(".")
+    return module.get_submodule(owner), attribute

@@ -47,7 +47,11 @@ class OwnParts(Settings):
     @property
     def names(self) -> dict[str, str]:
         """Return the parts that there are, without the hashes."""
-        return {k: v for k, v in self.model_dump().items() if v and k not in ("layout", "samples")}
+        return {name: getattr(self, name) for name in PARTS if getattr(self, name)}
+
+
+PARTS = tuple(name for name in OwnParts.model_fields if name not in ("layout", "samples"))
+"""What a user may bring along: the keywords of `simulate`."""
 
 
 def part_name(part: Any) -> str:

@@ -19,7 +19,7 @@ from aircomp.report.rows import (
     table_of,
     varies,
 )
-from aircomp.report.runs import Run, command_of, read_runs
+from aircomp.report.runs import Run, command_of, own_parts, read_runs
 from aircomp.results import Row
 
 NOISELESS = ("ideal", "perfect")
@@ -64,9 +64,20 @@ def _finished(section: Section, runs: Sequence[Run], start: Path) -> Section:
             if (run.directory / name).is_file():
                 links[prefix + name] = Path(os.path.relpath(run.directory.resolve() / name, start)).as_posix()
     config = runs[0].config if len(runs) == 1 else {run.name: run.config for run in runs}
-    text = f"{section.text} Made with {made_with}.".strip()
+    text = " ".join([section.text, *_from_python(runs), f"Made with {made_with}."]).strip()
     commands = tuple(dict.fromkeys(command for run in runs if (command := command_of(run))))
     return replace(section, text=text, commands=commands, links=links, config=config or None)
+
+
+def _from_python(runs: Sequence[Run]) -> list[str]:
+    """Say of which runs there is no command, because parts of them are the user's own."""
+    sentences = []
+    for run in runs:
+        if parts := own_parts(run):
+            what = ", ".join(f"{name} {part}" for name, part in parts.items())
+            which = "The run" if len(runs) == 1 else f"The run {run.name}"
+            sentences.append(f"{which} was started from Python with parts of its own: {what}.")
+    return sentences
 
 
 def _simulate(runs: Sequence[Run], title: str = "Federated runs") -> Section:

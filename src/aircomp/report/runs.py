@@ -10,6 +10,7 @@ from typing import Any
 from aircomp import artefact
 from aircomp.errors import ArtefactError
 from aircomp.fields import with_current_names
+from aircomp.fl.own import PARTS
 from aircomp.report.page import cell_text
 from aircomp.results import Row
 
@@ -44,7 +45,9 @@ def read_runs(directories: Sequence[Path]) -> list[Run]:
 
 
 def command_of(run: Run) -> str:
-    """Return the command that makes the run again, safe to paste into a shell; empty where the result does not tell."""
+    """Return the command that makes the run again, safe to paste into a shell; empty where no command does."""
+    if own_parts(run):
+        return ""
     words = ["aircomp", *run.command.split()]
     match run.command:
         case "simulate" | "collect" if (run.directory / "config.toml").is_file():
@@ -72,6 +75,13 @@ def command_of(run: Run) -> str:
         case _ if words[1:2] != ["bench"]:
             return ""
     return shlex.join(words)
+
+
+def own_parts(run: Run) -> dict[str, str]:
+    """Return the parts of a run from Python that are not the package's own, by name."""
+    own = run.config.get("own")
+    told = own if isinstance(own, dict) else {}
+    return {name: cell_text(told[name]) for name in PARTS if told.get(name)}
 
 
 def _flags(config: Mapping[str, Any], *names: str) -> list[str]:
