@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 import tyro
 
-from aircomp.cli.common import default_out, parse, print_table, progress_bar
+from aircomp.cli.common import default_out, given_settings, parse, print_table, progress_bar
 from aircomp.cli.simulate import split_preset, starting_point
 from aircomp.fields import columns_of
 from aircomp.fl.experiment import Experiment
+from aircomp.fl.simulate import SHORT_NAMES
+from aircomp.settings import check_given
 from aircomp.train.collect import collect
 
 
@@ -41,6 +43,8 @@ def run(args: Sequence[str]) -> None:
     """Parse and collect."""
     preset, rest = split_preset(args)
     options = parse(Options, rest, f"collect {preset or 'PRESET'}", Options(starting_point(preset, rest)))
+    given = given_settings(Experiment, rest, SHORT_NAMES)
+    check_given(options.experiment.changed(uplink="perfect"), given)
     stem = f"fragments-{Path(preset).stem if preset else 'run'}"
     out = options.out or default_out(stem, resume=options.resume)
     with progress_bar(stem, options.experiment.rounds) as (progress, task):
@@ -56,6 +60,7 @@ def run(args: Sequence[str]) -> None:
             resume=options.resume,
             overwrite=options.overwrite,
             data_dir=options.data_dir,
+            **{"uplink": options.experiment.uplink} if "uplink" in given else {},
         )
     columns = columns_of(("rounds", "test_accuracy", "seconds"))
     print_table(f"{result.row['dataset']}, {out}", [result.row], columns)

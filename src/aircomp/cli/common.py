@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +20,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from aircomp.settings import Settings, setting_paths
+
 T = TypeVar("T")
 
 
@@ -27,6 +29,19 @@ def parse(options: type[T], args: Sequence[str], prog: str, default: T | None = 
     """Parse a command's arguments into its options; help shows the class's docstring as it is written."""
     keywords: dict[str, Any] = {} if default is None else {"default": default}  # Any: tyro's are of many types
     return tyro.cli(options, args=list(args), prog=f"aircomp {prog}", description=inspect.getdoc(options), **keywords)
+
+
+def given_settings(model: type[Settings], args: Sequence[str], aliases: Mapping[str, str] | None = None) -> list[str]:
+    """Return the paths of the settings that the arguments set: `--partition.alpha=1` gives partition.alpha."""
+    known, found = setting_paths(model), []
+    for word in args:
+        path = word.partition("=")[0].removeprefix("--").replace("-", "_")
+        path = (aliases or {}).get(path, path)
+        group, dot, name = path.rpartition(".")
+        path = next((p for p in (path, group + dot + name.removeprefix("no_")) if p in known), None)
+        if word.startswith("--") and path is not None:
+            found.append(path)
+    return found
 
 
 def default_out(stem: str, *, resume: bool) -> Path:

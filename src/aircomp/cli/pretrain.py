@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from aircomp.cli.common import default_out, parse, print_table, progress_bar
+from aircomp.cli.common import default_out, given_settings, parse, print_table, progress_bar
 from aircomp.errors import ConfigError
 from aircomp.fields import columns_of
+from aircomp.settings import check_given
 from aircomp.train.fit import pretrain
 from aircomp.train.recipe import PretrainSettings, load_preset, read_toml
 
@@ -48,6 +49,7 @@ def run(args: Sequence[str]) -> None:
     if not options.fragments:
         raise ConfigError("no fragments directory was given; make one with aircomp collect and name it")
     settings = options.settings
+    check_given(settings, given_settings(PretrainSettings, args))
     out = options.out or default_out("layer", resume=options.resume)
     with progress_bar("pretrain", settings.epochs) as (progress, task):
 

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import tyro
 
-from aircomp.cli.common import default_out, parse, print_table, progress_bar
+from aircomp.cli.common import default_out, given_settings, parse, print_table, progress_bar
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.fields import columns_of
 from aircomp.fl.experiment import Experiment, load_experiment, preset_names, read_toml
-from aircomp.fl.simulate import Simulation, simulate
+from aircomp.fl.simulate import SHORT_NAMES, Simulation, simulate
 from aircomp.report.curves import draw_run
+from aircomp.settings import check_given
 
 COLUMNS = (
     "uplink",
@@ -57,6 +58,7 @@ def run(args: Sequence[str]) -> None:
     """Parse, simulate, summarise."""
     preset, rest = split_preset(args)
     options = parse(Options, rest, f"simulate {preset or 'PRESET'}", Options(starting_point(preset, rest)))
+    check_given(options.experiment, given_settings(Experiment, rest, SHORT_NAMES))
     stem = f"{Path(preset).stem if preset else 'run'}-{options.experiment.uplink}"
     out = options.out or default_out(stem, resume=options.resume)
     experiment = options.experiment

@@ -9,7 +9,7 @@ time, before the next one begins.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -42,7 +42,7 @@ from aircomp.decode.net_blocks import (
 from aircomp.decode.prior import reach_for
 from aircomp.decode.rounding import conclude
 from aircomp.decode.tempered import CountTable
-from aircomp.settings import Settings
+from aircomp.settings import NeedsTable, Settings, needs
 
 # Gates (sigmoids) at the start. ζ is the paper's. It does not give those of damping and EM: nearly shut, so that the
 # network begins as GAMP, yet open enough for a gradient.
@@ -57,6 +57,12 @@ TRUSTED = 0.4, 0.6  # of the number of devices: moments are up to a third off at
 
 class AmpDaNetSettings(Settings):
     """The network's shape; its sizes do not depend on the codebook."""
+
+    NEEDS: ClassVar[NeedsTable] = {
+        "filters": needs("cnn", True),
+        "kernel": needs("cnn", True),
+        "agreement": needs("start", "round"),
+    }
 
     num_layers: int = Field(default=10, ge=1)
     """Unrolled iterations (paper: 10)."""

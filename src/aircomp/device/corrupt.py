@@ -1,18 +1,24 @@
 """Devices that fail: a part of the active ones sends something else than its update (Sec. V-C)."""
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from aircomp.settings import Settings
+from aircomp.settings import Except, NeedsTable, Settings, needs
 
 
 class CorruptionSettings(Settings):
     """What goes wrong, and for how many of the active devices."""
+
+    NEEDS: ClassVar[NeedsTable] = {
+        "fraction": needs("kind", Except("none")),
+        "factor": needs("kind", "scale"),
+        "length": needs("kind", "noise", "constant"),
+    }
 
     kind: Literal["none", "noise", "flip", "scale", "constant", "silent"] = "none"
     """noise: Gaussian noise (the paper's); flip: the negative; scale: `factor` times; constant: all entries equal;

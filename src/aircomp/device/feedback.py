@@ -7,17 +7,19 @@
 The memory is a value that the caller keeps for each device between its rounds; `None` is a device without one.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from aircomp.settings import Settings
+from aircomp.settings import NeedsTable, Settings, needs
 
 
 class FeedbackSettings(Settings):
     """Whether devices remember what they could not say, and how much of it."""
+
+    NEEDS: ClassVar[NeedsTable] = {"decay": needs("kind", "decayed"), "max_ratio": needs("kind", "clipped")}
 
     kind: Literal["off", "plain", "decayed", "clipped"] = "plain"
     """off: no memory; plain: the paper's; decayed: it fades with use; clipped: it cannot outgrow the update."""

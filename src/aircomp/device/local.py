@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -10,11 +11,13 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from aircomp.device.update import FlatModel
-from aircomp.settings import Settings
+from aircomp.settings import NeedsTable, Settings, needs
 
 
 class LocalSettings(Settings):
     """How a device trains between two rounds."""
+
+    NEEDS: ClassVar[NeedsTable] = {"epochs": needs("steps", 0)}
 
     epochs: int = Field(default=1, ge=0)
     """Passes over the device's data; the authors' recipe has 3. Ignored when steps is set."""

@@ -1,17 +1,19 @@
 """The random-access codebook as something to learn (Sec. III-E, Codebook Representation)."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from aircomp.encode.codebook import CodebookKind, make_codebook
-from aircomp.settings import Settings
+from aircomp.settings import NeedsTable, Settings, needs
 
 
 class CodebookSettings(Settings):
     """Where the codebook starts and how it is learned."""
+
+    NEEDS: ClassVar[NeedsTable] = {"form": needs("learned", True)}
 
     start: CodebookKind = "two-bases"
     """Codebook before the first step (paper: gaussian; two orthonormal bases are better before and after training)."""

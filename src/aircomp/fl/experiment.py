@@ -6,7 +6,7 @@ A preset is a TOML file that reads like the set-up paragraph of a paper; unknown
 import tomllib
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 from pydantic import Field
@@ -26,7 +26,7 @@ from aircomp.fl.participation import ParticipationSettings
 from aircomp.fl.partition import PartitionSettings
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.server.step import ServerSettings
-from aircomp.settings import Settings, read_settings
+from aircomp.settings import Except, Needs, NeedsTable, Settings, needs, read_settings
 from aircomp.uplinks.base import Readout
 
 
@@ -49,6 +49,8 @@ class DevicesSettings(Settings):
 class AggregateSettings(Settings):
     """How the received messages become one update."""
 
+    NEEDS: ClassVar[NeedsTable] = {"keep": needs("rule", "trimmed-mean", "coordinate-trimmed-mean")}
+
     rule: Annotated[str, tyro.conf.arg(aliases=["--aggregator"])] = "mean"
     """Aggregation rule; `aircomp.aggregator_names()` lists them."""
     keep: float = Field(default=0.8, gt=0, le=1)
@@ -68,8 +70,42 @@ LATER = {"start": ""}
 an older version began can be resumed."""
 
 
+_DIGITAL = needs("uplink", Except("ideal")) + needs("own.uplink", "")
+_NOISY = (
+    *needs("uplink", Except("ideal", "perfect"), refused=True),
+    *needs("own.uplink", "", refused=True),
+    *needs("own.channel", "", refused=True),
+)
+
+
 class Experiment(Settings):
     """A federated run, completely described."""
+
+    NEEDS: ClassVar[NeedsTable] = {
+        "uplink": needs("own.decoder", "", refused=True),
+        "workers": needs("engine", Except("serial")),
+        "ray_address": needs("engine", "ray"),
+        "buffers": (
+            *needs("model.name", Except("digits-cnn")),
+            Needs({"model.norm": ("batch",), "own.model": Except("")}),
+        ),
+        "side_information": (
+            Needs({"uplink": ("gamp", "posterior", "amp-da-net"), "own.decoder": Except("")}),
+            *needs("own.uplink", ""),
+        ),
+        "data.name": needs("own.dataset", "", refused=True),
+        "model": needs("own.model", "", refused=True),
+        "feedback": (Needs({"uplink": Except("ideal"), "corruption.kind": ("silent",)}),),
+        "quantize": _DIGITAL,
+        "encode": _DIGITAL,
+        "encode.layer": (Needs({"uplink": ("amp-da-net",), "encode.codebook": ("layer",)}, refused=True),),
+        "encode.codeword_length": needs("uplink", Except("amp-da-net")) + needs("encode.codebook", Except("layer")),
+        "air": _DIGITAL,
+        "channel": _NOISY,
+        "aggregate.rule": needs("own.aggregator", "", refused=True),
+        "aggregate.readout": needs("uplink", Except("ideal")),
+        "server.include_base_station": needs("own.uplink", ""),
+    }
 
     uplink: str = "ideal"
     """How updates reach the base station; `aircomp.uplink_names()` lists the schemes."""

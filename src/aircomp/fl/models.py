@@ -4,7 +4,7 @@ Any `nn.Module` that maps images to logits can take their place.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from aircomp.errors import unknown_name
-from aircomp.settings import Settings
+from aircomp.settings import NeedsTable, Settings, needs
 
 Norm = Literal["batch", "group"]
 USUAL_WIDTH = {"digits-cnn": 16, "resnet": 16, "vgg": 32}
@@ -22,6 +22,12 @@ USUAL_WIDTH = {"digits-cnn": 16, "resnet": 16, "vgg": 32}
 
 class ModelSettings(Settings):
     """Which model to train."""
+
+    NEEDS: ClassVar[NeedsTable] = {
+        "blocks": needs("name", "resnet"),
+        "stem_stride": needs("name", "resnet"),
+        "norm": needs("name", "resnet", "vgg"),
+    }
 
     name: str = "digits-cnn"
     """digits-cnn, resnet (the paper's) or vgg (the paper's second, never trained on)."""

@@ -66,7 +66,7 @@ def part_name(part: Any) -> str:
         return part.variant
     if isinstance(part, tuple) and part:  # a dataset to train on and one to test with
         return part_name(part[0])
-    named = part if hasattr(part, "__qualname__") else type(part)
+    named: Any = part if hasattr(part, "__qualname__") else type(part)
     return f"{getattr(named, '__module__', None) or 'builtins'}.{named.__qualname__}"
 
 

@@ -1,17 +1,25 @@
 """Which devices take part in a round (Sec. II; Sec. IV draws their number uniformly from 7 to 13 of 40)."""
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
 
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.settings import Settings
+from aircomp.settings import NeedsTable, Settings, needs
 
 
 class ParticipationSettings(Settings):
     """How the active devices of a round are chosen."""
+
+    NEEDS: ClassVar[NeedsTable] = {
+        "low": needs("kind", "uniform"),
+        "high": needs("kind", "uniform"),
+        "number": needs("kind", "fixed"),
+        "probability": needs("kind", "bernoulli"),
+        "trace": needs("kind", "trace"),
+    }
 
     kind: Literal["uniform", "fixed", "bernoulli", "trace"] = "uniform"
     """uniform: a random number of random devices; fixed: always as many; bernoulli: each by itself; trace: a file."""

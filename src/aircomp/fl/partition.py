@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -10,11 +10,13 @@ from pydantic import Field
 from torch import Tensor
 
 from aircomp.errors import ConfigError, ShapeError
-from aircomp.settings import Settings
+from aircomp.settings import NeedsTable, Settings, needs
 
 
 class PartitionSettings(Settings):
     """How the training set is divided."""
+
+    NEEDS: ClassVar[NeedsTable] = {"iid_fraction": needs("kind", "shards"), "alpha": needs("kind", "dirichlet")}
 
     kind: Literal["shards", "iid", "dirichlet"] = "shards"
     """shards: the paper's mixture of random and label-sorted samples; iid: random; dirichlet: random class shares."""

@@ -37,6 +37,7 @@ from aircomp.fl.state import FederationState, has_checkpoint, load_checkpoint, s
 from aircomp.fl.summary import accuracy_summary, means
 from aircomp.fl.trainer import Trainer
 from aircomp.server.step import initial_state
+from aircomp.settings import check_given, given_paths
 from aircomp.uplinks.base import Uplink, check_readout
 from aircomp.uplinks.schemes import make_uplink
 
@@ -46,6 +47,7 @@ SHORT_NAMES = {
     "snr_db": "channel.snr_db",
     "snr_reference": "channel.snr_reference",
     "aggregator": "aggregate.rule",
+    "layer": "encode.layer",
 }
 """Keywords of `simulate` that stand for a setting further down."""
 PLACES = {
@@ -178,8 +180,9 @@ def configure(
         own: The user's own parts by keyword of `simulate`; each gives its name to the settings in place of a built-in's.
     """
     experiment = preset if isinstance(preset, Experiment) else load_experiment(preset)
-    experiment = experiment.changed(**{SHORT_NAMES.get(k, k): v for k, v in overrides.items()})
-    experiment = name_parts(experiment, own or {})
+    overrides = {SHORT_NAMES.get(k, k): v for k, v in overrides.items()}
+    experiment = name_parts(experiment.changed(**overrides), own or {})
+    check_given(experiment, given_paths(overrides))
     if not experiment.own.aggregator and experiment.aggregate.rule not in aggregator_names():
         raise unknown_name("aggregation rule", experiment.aggregate.rule, aggregator_names())
     if experiment.own.channel and experiment.uplink in ("ideal", "perfect"):

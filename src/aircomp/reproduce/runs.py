@@ -128,12 +128,11 @@ def generalisation_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, J
             "the other architecture": trained(scale, seed, {}, fragments(scale, seed)),
             "the same architecture": trained(scale, seed, {}, fragments(scale, seed, scale.other_collected)),
         }
-        settings = scale.other_model | {"channel.snr_db": 10.0, "channel.snr_reference": "slot"}
+        noisy = {"uplink": "amp-da-net", "channel.snr_db": 10.0, "channel.snr_reference": "slot"}
         for name, layer in layers.items():
-            job = federated(scale, seed, settings | {"uplink": "amp-da-net"}, layer)
-            found.append(({"trained_on": name}, job))
-        for uplink, name in (("perfect", "perfect aggregation"), ("amp-da-net", "the layer of the package")):
-            found.append(({"trained_on": name}, federated(scale, seed, settings | {"uplink": uplink})))
+            found.append(({"trained_on": name}, federated(scale, seed, scale.other_model | noisy, layer)))
+        for settings, name in (({"uplink": "perfect"}, "perfect aggregation"), (noisy, "the layer of the package")):
+            found.append(({"trained_on": name}, federated(scale, seed, scale.other_model | settings)))
     return found
 
 

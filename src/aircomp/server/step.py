@@ -1,7 +1,7 @@
 """What the server does with the aggregate: the next global model and the optimiser's state (Sec. II-B, Sec. IV)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -9,11 +9,16 @@ from pydantic import Field
 from torch import Tensor
 
 from aircomp.errors import ConfigError
-from aircomp.settings import Settings
+from aircomp.settings import NeedsTable, Settings, needs
 
 
 class ServerSettings(Settings):
     """The server's optimiser."""
+
+    NEEDS: ClassVar[NeedsTable] = {
+        "momentum": needs("kind", "fedavgm"),
+        **dict.fromkeys(("beta1", "beta2", "adaptivity"), needs("kind", "fedadam", "fedyogi")),
+    }
 
     kind: Literal["fedavg", "fedavgm", "fedadam", "fedyogi"] = "fedavg"
     """fedavg: the paper's; fedavgm: with momentum; fedadam, fedyogi: with a step size for each parameter."""

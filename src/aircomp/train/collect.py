@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from aircomp.errors import ConfigError
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.round import Exchange, Record
 from aircomp.fl.simulate import Simulation, configure, simulate
@@ -37,7 +38,9 @@ def collect(
         data_dir: Where datasets lie.
         **overrides: Settings, as for `simulate`.
     """
-    experiment = configure(preset, overrides | {"uplink": "perfect"})
+    if overrides.setdefault("uplink", "perfect") != "perfect":
+        raise ConfigError(f"uplink = {overrides['uplink']!r}: a collection has perfect aggregation; leave it out")
+    experiment = configure(preset, overrides)
     length = experiment.quantize.fragment_length
     if overwrite and out.exists():
         for path in out.glob("round_*.safetensors"):

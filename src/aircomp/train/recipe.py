@@ -4,14 +4,14 @@ import math
 import tomllib
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from aircomp.decode.amp_da_net import AmpDaNetSettings
 from aircomp.encode.learned import CodebookSettings
 from aircomp.errors import unknown_name
-from aircomp.settings import Settings, read_settings
+from aircomp.settings import NeedsTable, Settings, needs, read_settings
 from aircomp.train.loss import LossSettings
 from aircomp.train.rounds import RoundsSettings
 
@@ -21,6 +21,12 @@ RUN_ONLY = {"epochs", "seconds"}
 
 class PretrainSettings(Settings):
     """Training of codebook and decoder, completely described (Sec. III-E, Hyper-parameters)."""
+
+    NEEDS: ClassVar[NeedsTable] = {
+        "halve_after": needs("schedule", "halving"),
+        "patience": needs("schedule", "halving"),
+        "loss.orthogonality": needs("codebook.learned", True) + needs("codebook.form", "product"),
+    }
 
     seed: int = Field(default=0, ge=0)
     """Everything random derives from it."""
