@@ -4,7 +4,6 @@ They run at the public entry, not inside loops.
 """
 
 import math
-import numbers
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
@@ -49,8 +48,8 @@ def check_number(
     Raises:
         ConfigError: Naming the argument.
     """
-    kind = numbers.Integral if integer else numbers.Real
-    inside = isinstance(value, kind) and not isinstance(value, bool) and low <= value <= high  # NaN fails
+    kinds = int if integer else int | float
+    inside = isinstance(value, kinds) and not isinstance(value, bool) and low <= value <= high  # NaN fails
     if inside and not (open_low and value == low):
         return
     wanted = "an integer" if integer else "a number"
@@ -83,6 +82,18 @@ def check_type(name: str, value: Any, kind: type | tuple[type, ...], wanted: str
         raise ConfigError(f"{name} is {describe(value)}; expected {wanted}")
 
 
+def check_numbers(name: str, values: Any, *, low: float = -math.inf, high: float = math.inf) -> None:
+    """Refuse what is not a list of numbers in [low, high] with at least one of them.
+
+    Raises:
+        ConfigError: Naming the argument.
+    """
+    if not isinstance(values, list | tuple) or not values:
+        raise ConfigError(f"{name} is {describe(values)}; expected at least one number")
+    for value in values:
+        check_number(name, value, low=low, high=high)
+
+
 def check_path(name: str, value: Any) -> None:
     """Refuse what cannot be a path.
 
@@ -91,6 +102,22 @@ def check_path(name: str, value: Any) -> None:
     """
     if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
         raise ConfigError(f"{name} is {describe(value)}; expected a path")
+
+
+def check_device(name: str, value: Any) -> None:
+    """Refuse a place that this machine or this build of torch does not have.
+
+    Raises:
+        ConfigError: Naming the argument.
+    """
+    try:
+        place = torch.device(value)
+    except (RuntimeError, TypeError):
+        raise ConfigError(f"{name} is {describe(value)}; expected cpu or cuda") from None
+    if place.type not in ("cpu", "cuda") or (place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count()):
+        raise ConfigError(
+            f"{name} = {str(place)!r}, but this machine or this build of torch has none; use --device cpu"
+        )
 
 
 def check_generator(name: str, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from aircomp.checks import check_methods, check_number, check_type
 from aircomp.decode.amp_da_net import AmpDaNetDecoder
 from aircomp.link import DigitalUplink
 from aircomp.quantize.fragment import num_slots
@@ -19,9 +20,16 @@ class Radio:
     bandwidth_hz: float = 1e6
     """Bandwidth; one complex symbol, that is two real channel uses, per second and hertz."""
 
+    def __post_init__(self) -> None:
+        check_number("bandwidth_hz", self.bandwidth_hz, low=0, open_low=True, high=1e15)
+
 
 def round_cost(uplink: Uplink, num_params: int, num_active: int, radio: Radio) -> Row:
     """Return the cost of one round as a row of a result."""
+    check_methods("uplink", uplink, "cost")
+    check_number("num_params", num_params, low=1, high=1e15, integer=True)
+    check_number("num_active", num_active, low=1, high=1e9, integer=True)
+    check_type("radio", radio, Radio, "a Radio")
     cost = uplink.cost(num_params, num_active)
     return {
         "uplink": uplink.name,

@@ -1,15 +1,19 @@
 """Every decoder by name, and the random-access codebook that each goes with."""
 
+import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from aircomp import rng as rngs
+from aircomp.channel.snr import SnrReference
+from aircomp.checks import check_choice, check_number, check_tensor, check_type
 from aircomp.decode.amp_da import AmpDa
 from aircomp.decode.base import Decoder
 from aircomp.decode.gamp import Gamp
@@ -58,6 +62,11 @@ def make_decoder(
         >>> make_decoder("nnls", torch.eye(4)).decode(torch.eye(4), torch.ones(4)).counts.diagonal().tolist()
         [1, 1, 1, 1]
     """
+    check_choice("decoder", name, decoder_names())
+    check_choice("snr_reference", snr_reference, get_args(SnrReference))
+    if name != "genie":
+        check_tensor("codebook", codebook, "codewords uses", "floating")
+    _check_options(name, options)
     noise = "slot" if snr_reference == "slot" else "round"
     agreeing: dict[str, Any] = {"agreement": AGREEMENT} | options
     makers: dict[str, Callable[[], Decoder]] = {
@@ -70,12 +79,29 @@ def make_decoder(
         "nnls": lambda: Nnls(codebook, **options),
         "genie": lambda: Genie(**options),
     }
-    if name not in makers:
-        raise unknown_name("decoder", name, decoder_names())
     try:
         return makers[name]()
     except TypeError as error:
         raise ConfigError(f"the decoder {name!r} does not take these options ({error}); see its class") from None
+
+
+def _check_options(name: str, options: dict[str, Any]) -> None:
+    """Refuse options that the decoder does not have, and numbers that are none; their ranges are its own affair."""
+    makers = {"gamp": Gamp, "amp-da-net": _trained, "posterior": Posterior, "omp": Omp, "nnls": Nnls, "genie": Genie}
+    known = {
+        p.name: p.default
+        for p in inspect.signature(makers.get(name, AmpDa)).parameters.values()
+        if p.kind is p.KEYWORD_ONLY and p.name not in ("noise", "activity")  # which the name and snr_reference decide
+    }
+    for option, value in options.items():
+        if not known:
+            raise ConfigError(f"the decoder {name!r} has no options; leave out {option!r}")
+        if option not in known:
+            raise unknown_name(f"option of the decoder {name!r} called", option, known)
+        if isinstance(known[option], int | float):
+            check_number(option, value, high=sys.float_info.max, integer=isinstance(known[option], int))
+    if options.get("layer") is not None:
+        check_type("layer", options["layer"], CommunicationLayer, "a CommunicationLayer; load one from its directory")
 
 
 def _trained(codebook: Tensor, noise: Any, *, layer: CommunicationLayer | None = None) -> Decoder:

@@ -9,7 +9,7 @@ Both hashes are checked on loading: a decoder is never paired with another codeb
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +17,7 @@ from torch import Tensor
 
 import aircomp
 from aircomp.artefact import read_json, read_tensors, tensor_hash, write_json, write_tensors
+from aircomp.checks import check_choice, check_device, check_path, check_tensor, check_type
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
 from aircomp.decode.base import Decoded, check_codebook
 from aircomp.errors import AirCompError, ArtefactError, ConfigError, ShapeError
@@ -54,6 +55,9 @@ class CommunicationLayer:
         config: dict[str, Any] | None = None,
         training: dict[str, Any] | None = None,
     ):
+        check_tensor("codebook", codebook, "codewords uses", "floating")
+        check_type("net", net, AmpDaNet, "an AmpDaNet")
+        check_choice("noise", noise, get_args(Noise))
         self.codebook = check_codebook(codebook.detach())
         self.net = net
         self.noise: Noise = noise
@@ -62,7 +66,9 @@ class CommunicationLayer:
 
     def decoder(self, *, noise: Noise | None = None) -> AmpDaNetDecoder:
         """Return the decoder alone, for noise that is one for the `round` or follows each `slot`."""
-        return AmpDaNetDecoder(self.net, self.codebook, noise=noise or self.noise)
+        noise = self.noise if noise is None else noise
+        check_choice("noise", noise, get_args(Noise))
+        return AmpDaNetDecoder(self.net, self.codebook, noise=noise)
 
     def decode(
         self,
@@ -88,6 +94,7 @@ class CommunicationLayer:
 
     def save(self, directory: str | Path) -> None:
         """Write the layer directory; each of the two files is replaced as a whole."""
+        check_path("directory", directory)
         weights = self.net.state_dict()
         description = {
             "version": aircomp.__version__,
@@ -109,7 +116,10 @@ class CommunicationLayer:
         Raises:
             ArtefactError: If a file is missing, damaged or foreign, or codebook and decoder do not belong together.
         """
+        check_choice("noise", noise, get_args(Noise))
+        check_device("device", device)
         if directory is not None:
+            check_path("directory", directory)
             return cls._read(Path(directory), noise, device)
         with resources.as_file(resources.files("aircomp") / "weights") as bundled:
             if not (bundled / "layer.json").is_file():

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from aircomp import metrics
 from aircomp.channel.awgn import Channel, superpose
+from aircomp.checks import check_type
 from aircomp.decode.base import Decoded, Decoder
 from aircomp.decode.side import SideInformation, told
 from aircomp.encode.codebook import count
@@ -136,6 +137,7 @@ class DigitalUplink:
             bs_indices=own,
             quant_codebook=quantizer.codebook,
         )
+        check_type("what the decoder returned", decoded, Decoded, "an aircomp.Decoded")
         noise = float(decoded.noise_var.double().mean()) if copies_noise is None else copies_noise
         reception = receive(decoded, announced, self.include_base_station)
         return replace(reception, snr_db=estimate_snr_db(combined, noise, announced.repeat))

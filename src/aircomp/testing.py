@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aircomp.checks import check_callable, check_methods
 from aircomp.decode.base import Decoded, Decoder
 from aircomp.errors import ShapeError
 from aircomp.rng import generator
@@ -29,9 +30,11 @@ def check_decoder(make: Callable[[Float[Tensor, "codewords uses"]], Decoder]) ->
     Raises:
         AssertionError: With a sentence that says what the decoder did.
     """
+    check_callable("make", make, "of a codebook that returns a decoder")
     rotation = torch.linalg.qr(torch.randn(_NUM_CODEWORDS, _NUM_CODEWORDS, generator=generator(0, "codebook"))).Q
     for codebook in (torch.eye(_NUM_CODEWORDS), rotation):
         decoder = make(codebook)
+        check_methods("what make returned", decoder, "decode")
         popularity, counts = _round(_NUM_SLOTS)
         clean = counts.to(codebook.dtype) @ codebook
         noisy = clean + 0.05 * torch.randn(clean.shape, generator=generator(0, "noise"))

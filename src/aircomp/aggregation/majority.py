@@ -1,11 +1,10 @@
 """Rules that count votes: for a codeword (the paper's, Appendix C) or for the sign of each coordinate."""
 
-import math
-
+import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from aircomp.errors import ConfigError
+from aircomp.checks import check_number
 
 
 def majority_vote(
@@ -35,8 +34,8 @@ def sign_vote(
             their own. By default it is the mean absolute value of all entries that were sent in the slot, so that the
             result has the size of an update and the usual learning rate fits.
     """
-    if scale is not None and not 0 < scale < math.inf:
-        raise ConfigError(f"scale = {scale}: expected a positive number, or none to follow the size of the updates")
+    if scale is not None:
+        check_number("scale", scale, low=0, open_low=True, high=torch.finfo(codewords.dtype).max)
     counts = counts.to(codewords.dtype)
     signs = (counts @ codewords.sign()).sign()
     if scale is not None:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Real
 from torch import Tensor
 
 from aircomp.aggregation.trimmed import ROUNDING, check_keep, most_counted
-from aircomp.errors import ConfigError
+from aircomp.checks import check_number
 
 # entries worked on at a time: a megabyte in float32, which stays in the cache
 BLOCK = 2**18
@@ -64,8 +64,7 @@ def geometric_median(
         iterations: Steps for every slot, fixed so that a slot's result does not depend on the others. With ten
             devices and heavy-tailed codewords, 16 leave the summed distance 5e-5 above its minimum on average.
     """
-    if iterations < 1:
-        raise ConfigError(f"iterations = {iterations}: expected at least 1")
+    check_number("iterations", iterations, low=1, integer=True)
     x, index = most_counted(counts)
     x = x.to(codewords.dtype)
     slots_at_once = max(1, BLOCK // max(1, index.shape[1] * codewords.shape[1]))

@@ -13,6 +13,7 @@ from aircomp.aggregation.majority import majority_vote, sign_vote
 from aircomp.aggregation.mean import mean
 from aircomp.aggregation.robust import coordinate_median, coordinate_trimmed_mean, geometric_median
 from aircomp.aggregation.trimmed import trimmed_mean
+from aircomp.checks import check_callable, check_tensor
 from aircomp.errors import ConfigError, ShapeError, unknown_name
 
 Rule = Callable[..., Tensor]
@@ -82,6 +83,7 @@ def find_rule(rule: str | Rule, **options: Any) -> Rule:
         ConfigError: If there is no such rule, or the rule has no such option.
     """
     if not isinstance(rule, str):
+        check_callable("rule", rule, f"of (counts, codewords), or one of {', '.join(_RULES)}")
         return partial(rule, **options)
     if rule not in _RULES:
         raise unknown_name("aggregation rule", rule, _RULES)
@@ -96,15 +98,8 @@ def find_rule(rule: str | Rule, **options: Any) -> Rule:
 
 
 def _check(counts: Tensor, codewords: Tensor) -> None:
-    for name, tensor in (("counts", counts), ("codewords", codewords)):
-        if not isinstance(tensor, Tensor):
-            raise ShapeError(f"{name} is a {type(tensor).__name__}; expected a torch tensor")
-        if tensor.ndim != 2 or tensor.is_complex() or tensor.dtype == torch.bool:
-            raise ShapeError(
-                f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}; expected a matrix of real numbers"
-            )
-    if not codewords.is_floating_point():
-        raise ShapeError(f"codewords is {codewords.dtype}; expected floating-point numbers [codewords, fragment]")
+    check_tensor("counts", counts, "slots codewords")
+    check_tensor("codewords", codewords, "codewords fragment", "floating")
     if counts.shape[1] != codewords.shape[0] or counts.shape[1] == 0:
         raise ShapeError(
             f"counts has shape {tuple(counts.shape)} and codewords {tuple(codewords.shape)}; "
@@ -116,8 +111,6 @@ def _check(counts: Tensor, codewords: Tensor) -> None:
         low, high = counts.aminmax()
         if not (low >= 0 and high < torch.inf):  # NaN fails both
             raise ShapeError("counts holds negative or non-finite entries; expected how often each codeword was chosen")
-    if not torch.isfinite(codewords).all():
-        raise ShapeError("codewords holds values that are not finite; check the quantisation codebook")
 
 
 def _check_whole(rule: str, counts: Tensor) -> None:

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from aircomp.errors import ConfigError
+from aircomp.checks import check_number
 
 # products like 0.28 * 25 come out a few units of the last place beside the integer they mean
 ROUNDING = 1e-9
@@ -53,5 +53,4 @@ def most_counted(counts: Tensor) -> tuple[Tensor, Tensor]:
 
 def check_keep(keep: float) -> None:
     """Refuse a share of devices that is not in (0, 1]."""
-    if not 0 < keep <= 1:
-        raise ConfigError(f"keep = {keep}: expected a share of the devices, above 0 and at most 1")
+    check_number("keep", keep, low=0, open_low=True, high=1)

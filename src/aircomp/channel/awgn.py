@@ -4,18 +4,21 @@ counts [slots, codewords] ──► superpose ──► signal [slots, uses] ─
 """
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from aircomp.channel.snr import SnrReference, noise_variance
+from aircomp.channel.snr import LOWEST_SNR_DB, SnrReference, noise_variance
+from aircomp.checks import check_choice, check_generator, check_number, check_tensor
 from aircomp.errors import ShapeError
 
 # torch fills normal numbers on the CPU in blocks of this many; whole blocks per slot make a slot's noise
 # the same whether the slots of a round are drawn at once or in pieces
 _DRAW_BLOCK = 16
+MOST_DEVICES = 1e9
+"""More are a mistake: the noise under `transmit` would not be finite."""
 
 
 @runtime_checkable
@@ -124,6 +127,13 @@ def transmit(
         ShapeError: If counts and codebook do not fit or are not finite.
         ConfigError: If the SNR or its reference cannot be used.
     """
+    check_tensor("counts", counts, "slots codewords")
+    check_tensor("codebook", codebook, "codewords uses", "floating")
+    check_number("snr_db", snr_db, low=LOWEST_SNR_DB)
+    check_choice("reference", reference, get_args(SnrReference))
+    check_generator("rng", rng)
+    if num_active is not None:
+        check_number("num_active", num_active, low=0, high=MOST_DEVICES)
     signal = superpose(counts, codebook)
     if num_active is None:
         num_active = round(counts.sum(dim=1).max().item()) if counts.shape[0] else 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from aircomp import results
 from aircomp import rng as rngs
 from aircomp.channel.snr import ChannelSettings
+from aircomp.checks import check_number
 from aircomp.cli.common import parse, print_table
 from aircomp.cost import Radio, round_cost
 from aircomp.encode.codebook import EncodeSettings
@@ -60,10 +61,9 @@ def run(args: Sequence[str]) -> None:
     """Parse, compute, print."""
     options = parse(Options, args, "cost")
     num_params = count_parameters(options)
-    if options.bandwidth_hz <= 0 or options.num_active < 1:
-        raise ConfigError(
-            f"bandwidth_hz = {options.bandwidth_hz}, num_active = {options.num_active}: expected both to be positive"
-        )
+    takes_layer = not options.uplink or "amp-da-net" in options.uplink or options.encode.codebook == "layer"
+    if options.encode.layer is not None and not takes_layer:
+        raise ConfigError("a layer was given, but no uplink takes one; add amp-da-net, or --encode.codebook layer")
     rows = [
         round_cost(
             make_uplink(name, quantize=options.quantize, encode=options.encode, channel=ChannelSettings()),
@@ -88,8 +88,7 @@ def count_parameters(options: Options) -> int:
     if (options.model is None) == (options.parameters is None):
         raise ConfigError("give either --model NAME or --parameters N, for example --model resnet")
     if options.parameters is not None:
-        if options.parameters < 1:
-            raise ConfigError(f"parameters = {options.parameters}: expected a positive number")
+        check_number("parameters", options.parameters, low=1, high=1e15, integer=True)
         return options.parameters
     name = str(options.model)
     channels = 1 if name == "digits-cnn" else 3

@@ -1,5 +1,6 @@
 """`aircomp demo`: the main job on data that comes with the package."""
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ import tyro
 
 from aircomp import results
 from aircomp.artefact import lock
+from aircomp.channel.snr import LOWEST_SNR_DB
+from aircomp.checks import check_number, check_numbers
 from aircomp.cli.common import default_out, parse, print_table, progress_bar
-from aircomp.errors import ArtefactError, ConfigError
+from aircomp.errors import ArtefactError
 from aircomp.fields import columns_of, label_of
 from aircomp.report.curves import draw_snr
 from aircomp.report.page import Section, write_page
@@ -52,8 +55,10 @@ class Options:
 def run(args: Sequence[str]) -> None:
     """Run every uplink at every SNR."""
     options = parse(Options, args, "demo")
-    if options.workers < 1 or options.rounds < 1:
-        raise ConfigError(f"workers {options.workers}, rounds {options.rounds}: expected at least one of each")
+    check_number("workers", options.workers, low=1, high=1024, integer=True)
+    check_number("rounds", options.rounds, low=1, integer=True)
+    check_number("seed", options.seed, low=0, integer=True)
+    check_numbers("snr_db", options.snr_db, low=LOWEST_SNR_DB, high=sys.float_info.max)
     out = options.out or _unfinished() or default_out("demo", resume=False)
     if (out / "result.json").exists() and not options.overwrite:
         raise ArtefactError(f"{out} holds a finished demo; replace it with --overwrite or choose another --out")

@@ -1,6 +1,7 @@
 """`aircomp explain`: one slot decoded layer by layer, drawn."""
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +9,10 @@ from pathlib import Path
 import tyro
 
 from aircomp import results
+from aircomp.channel.snr import LOWEST_SNR_DB
+from aircomp.checks import check_number
 from aircomp.cli.common import default_out, parse, print_table
-from aircomp.errors import ArtefactError, ConfigError
+from aircomp.errors import ArtefactError
 from aircomp.fields import columns_of
 from aircomp.layer import CommunicationLayer
 
@@ -49,10 +52,10 @@ def run(args: Sequence[str]) -> None:
     from aircomp.report.explain import example_round, rows_of, trace_slot, write_explanation
 
     options = parse(Options, args, "explain")
-    if not 0 <= options.slot < NUM_SLOTS or not 1 <= options.num_active <= 100:
-        raise ConfigError(
-            f"slot {options.slot}, num_active {options.num_active}: expected a slot below {NUM_SLOTS} and 1 to 100 devices"
-        )
+    check_number("slot", options.slot, low=0, high=NUM_SLOTS - 1, integer=True)
+    check_number("num_active", options.num_active, low=1, high=100, integer=True)
+    check_number("seed", options.seed, low=0, integer=True)
+    check_number("snr_db", options.snr_db, low=LOWEST_SNR_DB, high=sys.float_info.max)
     out = options.out or default_out("explain", resume=False)
     if (out / "result.json").exists() and not options.overwrite:
         raise ArtefactError(f"{out} holds a result; replace it with --overwrite or choose another --out")

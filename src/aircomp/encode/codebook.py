@@ -13,10 +13,13 @@ from jaxtyping import Float, Int, Integer
 from pydantic import Field
 from torch import Tensor
 
-from aircomp.errors import ConfigError, ShapeError, unknown_name
+from aircomp.checks import check_choice, check_generator, check_number
+from aircomp.errors import ConfigError, ShapeError
 from aircomp.settings import Settings
 
 CodebookKind = Literal["gaussian", "bernoulli", "two-bases"]
+MOST_CODEWORDS, MOST_USES = 32_767, 65_536
+"""Largest codebook: indices have 16 bits, and a square of the length must fit into memory."""
 
 
 class EncodeSettings(Settings):
@@ -47,17 +50,17 @@ def make_codebook(
         codeword_length: Channel uses of one codeword.
         rng: Where the randomness comes from.
     """
-    if num_codewords < 1 or codeword_length < 1:
-        raise ConfigError(f"a codebook of {num_codewords} codewords of length {codeword_length}: expected at least 1")
+    check_choice("kind", kind, codebook_kinds())
+    check_number("num_codewords", num_codewords, low=1, high=MOST_CODEWORDS, integer=True)
+    check_number("codeword_length", codeword_length, low=1, high=MOST_USES, integer=True)
+    check_generator("rng", rng)
     match kind:
         case "gaussian":
             return _gaussian(num_codewords, codeword_length, rng)
         case "bernoulli":
             return _bernoulli(num_codewords, codeword_length, rng)
-        case "two-bases":
-            return _two_bases(num_codewords, codeword_length, rng)
         case _:
-            raise unknown_name("codebook", kind, codebook_kinds())
+            return _two_bases(num_codewords, codeword_length, rng)
 
 
 def encode(

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from aircomp import artefact
 from aircomp import rng as rngs
+from aircomp.checks import check_callable, check_methods, describe
 from aircomp.device.update import FlatModel
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.fl.data import ImageData
@@ -70,6 +71,34 @@ def part_name(part: Any) -> str:
     return f"{getattr(named, '__module__', None) or 'builtins'}.{named.__qualname__}"
 
 
+def check_parts(own: dict[str, Any]) -> None:
+    """Refuse parts that cannot be what their keyword says, and parts that exclude each other.
+
+    Args:
+        own: The parts by keyword of `simulate`.
+
+    Raises:
+        ConfigError: Naming the part.
+    """
+    methods = {"uplink": ("broadcast", "encode", "transmit", "decode", "cost", "diagnose")}
+    methods |= {"decoder": ("decode",), "channel": ("transmit",)}
+    forms = {"aggregator": "of (counts, codewords)", "before": "of an update", "after": "of the aggregate"}
+    for name, part in own.items():
+        if name in methods:
+            check_methods(name, part, *methods[name])
+        elif name in forms:
+            check_callable(name, part, forms[name])
+        elif name == "dataset" and not (isinstance(part, ImageData) or (isinstance(part, tuple) and len(part) == 2)):
+            raise ConfigError(
+                f"dataset is {describe(part)}; expected an ImageData, or a pair (train, test) of datasets"
+            )
+    for other in ("decoder", "channel"):
+        if "uplink" in own and other in own:
+            raise ConfigError(
+                f"{other} and an uplink of your own were given; expected one of them: the uplink has its own"
+            )
+
+
 def copy_model(model: Any) -> nn.Module:
     """Copy a user's own model for a run; the caller's object stays as it is: values, mode, device.
 
@@ -87,7 +116,7 @@ def copy_model(model: Any) -> nn.Module:
 
 def _check_module(model: Any) -> None:
     if not isinstance(model, nn.Module):
-        raise ConfigError(f"model is {model!r:.80}; expected a torch.nn.Module that maps images to logits")
+        raise ConfigError(f"model is {describe(model)}; expected a torch.nn.Module that maps images to logits")
     parameters = dict(model.named_parameters())
     for name, tensor in [*parameters.items(), *model.named_buffers()]:
         if is_lazy(tensor):

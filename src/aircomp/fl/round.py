@@ -17,11 +17,12 @@ from torch import Tensor
 
 from aircomp import rng as rngs
 from aircomp.aggregation import Rule
+from aircomp.checks import check_type, describe
 from aircomp.device.corrupt import corrupt, corrupted_devices
 from aircomp.device.feedback import add_memory, feedback_ratio, remember
 from aircomp.device.local import LocalResult
 from aircomp.encode.schedule import told_snr
-from aircomp.errors import TrainingDiverged
+from aircomp.errors import ShapeError, TrainingDiverged
 from aircomp.fl.executors import Executor
 from aircomp.fl.experiment import Buffers, Experiment
 from aircomp.fl.participation import active_devices
@@ -117,7 +118,7 @@ def run_round(
         exchange = communicate(state, federation, base.update, sent)
         settings = experiment.aggregate
         update = aggregate_reception(exchange.reception, federation.rule, settings.keep, settings.readout)
-        update = (federation.after or _same)(update.to(state.weights.device))
+        update = _applied("after", federation.after, update.to(state.weights.device))
         memories, ratio = _remember(state, experiment, sent, exchange.encoded)
     with watch.stage("server"):
         state = replace(state, rounds_done=index + 1, memories=memories, snr_db=exchange.reception.snr_db)
@@ -131,8 +132,14 @@ def run_round(
     return state, record, replace(exchange, buffers=buffers, base_buffers=base.buffers, after=state)
 
 
-def _same(update: Float[Tensor, " params"]) -> Float[Tensor, " params"]:
-    return update
+def _applied(name: str, transform: Transform | None, update: Float[Tensor, " params"]) -> Float[Tensor, " params"]:
+    """Apply a function of the user's own, if there is one, and see that an update comes back."""
+    if transform is None:
+        return update
+    result = transform(update)
+    if not isinstance(result, Tensor) or result.shape != update.shape or result.dtype != update.dtype:
+        raise ShapeError(f"{name} returned {describe(result)} for {describe(update)}; expected the same shape and type")
+    return result
 
 
 def train_devices(state: FederationState, federation: Federation, devices: tuple[int, ...]) -> list[LocalResult]:
@@ -146,8 +153,7 @@ def prepare_messages(
 ) -> Sent:
     """Turn local updates into messages: pre-processing, corruption, error feedback."""
     experiment, index = federation.experiment, state.rounds_done
-    before = federation.before or _same
-    updates = torch.stack([before(r.update) for r in results])
+    updates = torch.stack([_applied("before", federation.before, r.update) for r in results])
     bad = corrupted_devices(len(active), experiment.corruption, rng=rngs.generator(experiment.seed, "corrupted", index))
     updates = corrupt(updates, bad, experiment.corruption, rng=rngs.generator(experiment.seed, "corruption", index))
     silent = bad.tolist() if experiment.corruption.kind == "silent" else [False] * len(active)
@@ -171,12 +177,15 @@ def communicate(
         federation.experiment.device,
         federation.uplink,
     )
-    base = (federation.before or _same)(base_update).to(to)
+    base = _applied("before", federation.before, base_update).to(to)
     known = told_snr(federation.experiment.air, state.snr_db)
     announced = uplink.broadcast(base, rng=rngs.generator(seed, "codebook", index), **known)
     encoded = uplink.encode(sent.messages.to(to), announced)
+    check_type("what the uplink's encode returned", encoded, Encoded, "an aircomp.uplinks.base.Encoded")
     received = uplink.transmit(encoded, announced, rng=rngs.generator(seed, "noise", index))
-    return Exchange(base, sent.messages, announced, encoded, uplink.decode(received, announced))
+    reception = uplink.decode(received, announced)
+    check_type("what the uplink's decode returned", reception, Reception, "an aircomp.uplinks.base.Reception")
+    return Exchange(base, sent.messages, announced, encoded, reception)
 
 
 def _remember(

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
@@ -19,6 +18,7 @@ from aircomp import artefact, results
 from aircomp import rng as rngs
 from aircomp.aggregation import Rule, aggregator_names
 from aircomp.channel.awgn import Channel
+from aircomp.checks import check_callable, check_device, check_path, check_type
 from aircomp.decode.base import Decoder
 from aircomp.device.update import FlatModel
 from aircomp.errors import ConfigError, unknown_name
@@ -28,7 +28,7 @@ from aircomp.fl.evaluate import evaluate, recompute_statistics
 from aircomp.fl.executors import make_executor, one_thread
 from aircomp.fl.experiment import Buffers, Experiment, load_experiment
 from aircomp.fl.journal import Journal, open_run, read_metrics
-from aircomp.fl.own import copy_model, idle_parameters, layout_hash, load_fixed, part_name, save_fixed
+from aircomp.fl.own import check_parts, copy_model, idle_parameters, layout_hash, load_fixed, part_name, save_fixed
 from aircomp.fl.participation import check_participation
 from aircomp.fl.partition import Partition, split
 from aircomp.fl.round import Exchange, Federation, Record, Stopwatch, Transform, run_round
@@ -128,6 +128,14 @@ def simulate(
         >>> [record["round"] for record in run.metrics]
         [1, 2]
     """
+    check_type("preset", preset, (str, Path, Experiment), "a preset's name, a TOML file, or an Experiment")
+    for name, path in (("out", out), ("data_dir", data_dir)):
+        if path is not None:
+            check_path(name, path)
+    if out is None and (resume or overwrite):
+        raise ConfigError(f"{'resume' if resume else 'overwrite'} was given without out; expected the run's directory")
+    if on_round is not None:
+        check_callable("on_round", on_round, "of (record, exchange)")
     names = {"uplink": uplink, "aggregator": aggregator}
     overrides |= {name: value for name, value in names.items() if isinstance(value, str)}
     own_uplink, own_rule = (None if isinstance(part, str) else part for part in names.values())
@@ -179,6 +187,7 @@ def configure(
         overrides: Settings by name.
         own: The user's own parts by keyword of `simulate`; each gives its name to the settings in place of a built-in's.
     """
+    check_parts(own or {})
     experiment = preset if isinstance(preset, Experiment) else load_experiment(preset)
     overrides = {SHORT_NAMES.get(k, k): v for k, v in overrides.items()}
     experiment = name_parts(experiment.changed(**overrides), own or {})
@@ -190,8 +199,7 @@ def configure(
             f"a channel was given, but uplink = {experiment.uplink!r} has none; choose a digital one, say gamp"
         )
     check_participation(experiment.participation, experiment.devices.total)
-    if experiment.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device = 'cuda', but this machine or this build of torch has none; use --device cpu")
+    check_device("device", experiment.device)
     return experiment
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from aircomp.checks import check_callable, check_path
 from aircomp.errors import ConfigError
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.round import Exchange, Record
@@ -17,7 +18,7 @@ from aircomp.train.fragments import FragmentRound, save_round, write_description
 
 def collect(
     preset: str | Path | Experiment,
-    out: Path,
+    out: str | Path,
     *,
     raw: bool = False,
     on_round: Callable[[Record], None] | None = None,
@@ -38,6 +39,10 @@ def collect(
         data_dir: Where datasets lie.
         **overrides: Settings, as for `simulate`.
     """
+    check_path("out", out)
+    out = Path(out)
+    if on_round is not None:
+        check_callable("on_round", on_round, "of a record")
     if overrides.setdefault("uplink", "perfect") != "perfect":
         raise ConfigError(f"uplink = {overrides['uplink']!r}: a collection has perfect aggregation; leave it out")
     experiment = configure(preset, overrides)

@@ -1,12 +1,13 @@
 """How well do decoders do on saved rounds? Same slots and same noise for each of them."""
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -15,13 +16,14 @@ from torch import Tensor
 from aircomp import information, metrics
 from aircomp import rng as rngs
 from aircomp.channel.awgn import superpose, transmit
-from aircomp.channel.snr import SnrReference, noise_variance
+from aircomp.channel.snr import LOWEST_SNR_DB, SnrReference, noise_variance
+from aircomp.checks import check_choice, check_device, check_number, check_numbers, check_path, check_type
 from aircomp.decode.base import Decoded, Decoder, check_received
 from aircomp.decode.posterior import Posterior
 from aircomp.decode.side import SideInformation, told
 from aircomp.decode.simple import Genie
-from aircomp.decoders import Pairing, make_decoder, pair
-from aircomp.encode.codebook import count
+from aircomp.decoders import Pairing, decoder_names, make_decoder, pair
+from aircomp.encode.codebook import codebook_kinds, count
 from aircomp.errors import ConfigError
 from aircomp.information import AccuracyLimit, capacity_bits, draw_counts, entropy_bits, signal_bits, signal_covariance
 from aircomp.results import Row
@@ -61,7 +63,9 @@ def evaluate(directory: Path, plan: Plan, *, on_step: Callable[[str, int, int], 
         plan: Decoders, SNRs and sampling.
         on_step: Called with a note, the steps done and their number.
     """
-    files = round_files(directory)
+    check_path("directory", directory)
+    check_plan(plan)
+    files = round_files(Path(directory))
     found: dict[tuple[str, float], list[Row]] = {(d, s): [] for d in plan.decoders for s in plan.snr_db}
     done = 0
     for index, path in enumerate(files):
@@ -83,6 +87,33 @@ def evaluate(directory: Path, plan: Plan, *, on_step: Callable[[str, int, int], 
                 if on_step:
                     on_step(f"{name} {snr_db:g} dB", done, total)
     return [_merge(name, snr_db, rows, plan) for (name, snr_db), rows in found.items()]
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse a plan that cannot be carried out, or a part of it that would do nothing.
+
+    Raises:
+        ConfigError: Naming the part.
+    """
+    check_type("plan", plan, Plan, "a Plan")
+    check_type("decoders", plan.decoders, (list, tuple), f"a list of {', '.join(decoder_names())}")
+    if not plan.decoders:
+        raise ConfigError(f"decoders is empty; expected at least one of {', '.join(decoder_names())}")
+    for name in plan.decoders:
+        check_choice("decoder", name, decoder_names())
+    check_numbers("snr_db", plan.snr_db, low=LOWEST_SNR_DB, high=sys.float_info.max)
+    check_choice("snr_reference", plan.snr_reference, get_args(SnrReference))
+    check_choice("codebook", plan.codebook, ("auto", "layer", *codebook_kinds()))
+    check_choice("side_information", plan.side_information, get_args(SideInformation))
+    check_number("codeword_length", plan.codeword_length, low=1, integer=True)
+    if plan.num_slots is not None:
+        check_number("slots", plan.num_slots, low=1, integer=True)
+    check_number("seed", plan.seed, low=0, integer=True)
+    check_device("device", plan.device)
+    if plan.layer is not None and "amp-da-net" not in plan.decoders and plan.codebook != "layer":
+        raise ConfigError(
+            "a layer was given, but no decoder takes one; use the decoder amp-da-net, or codebook = 'layer'"
+        )
 
 
 def sample_slots(saved: FragmentRound, plan: Plan, index: int) -> FragmentRound:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from aircomp import artefact, results
 from aircomp import rng as rngs
+from aircomp.checks import check_callable, check_device, check_number, check_path, check_type
 from aircomp.errors import AirCompError, ArtefactError, ConfigError, TrainingDiverged
 from aircomp.fl.journal import Journal, open_run, read_metrics
 from aircomp.layer import CommunicationLayer
@@ -62,8 +63,18 @@ def pretrain(
     Raises:
         TrainingDiverged: If the loss stops being finite; the best layer so far is kept.
     """
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device = 'cuda', but this machine or this build of torch has none; use --device cpu")
+    check_type("directories", directories, (list, tuple), "a list of fragments directories")
+    if not directories:
+        raise ConfigError("directories is empty; expected at least one fragments directory")
+    for path in directories:
+        check_path("directories", path)
+    check_path("out", out)
+    check_type("settings", settings, PretrainSettings, "PretrainSettings, such as load_preset('short')")
+    check_device("device", device)
+    if batches_per_step is not None:
+        check_number("batches_per_step", batches_per_step, low=1, high=65_536, integer=True)
+    if on_epoch is not None:
+        check_callable("on_epoch", on_epoch, "of a record")
     with team() as processes:
         directory = Path(out)
         split = load_rounds([Path(d) for d in directories], settings.data, seed=settings.seed)

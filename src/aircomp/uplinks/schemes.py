@@ -1,17 +1,19 @@
 """Every scheme by name: `ideal`, `perfect`, and one for each decoder on the digital link."""
 
+from typing import get_args
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from aircomp.channel.awgn import Awgn, Channel
 from aircomp.channel.snr import ChannelSettings
+from aircomp.checks import check_choice, check_methods, check_number, check_type
 from aircomp.decode.base import Decoder
 from aircomp.decode.side import SideInformation
 from aircomp.decoders import Pairing, decoder_names, pair
 from aircomp.encode.codebook import EncodeSettings
 from aircomp.encode.schedule import AirSettings
-from aircomp.errors import unknown_name
 from aircomp.link import DigitalUplink
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.uplinks.base import Uplink
@@ -53,10 +55,18 @@ def make_uplink(
         air: How often slots are sent (digital schemes); every one once by default.
         side_information: What the decoder is told of each slot beforehand (digital schemes).
     """
+    check_type("quantize", quantize, QuantizeSettings, "QuantizeSettings")
+    check_type("encode", encode, EncodeSettings, "EncodeSettings")
+    check_type("air", air, (AirSettings, type(None)), "AirSettings, or None")
+    check_number("seed", seed, low=0, integer=True)
+    check_choice("side_information", side_information, get_args(SideInformation))
+    if not isinstance(channel, ChannelSettings):
+        check_methods("channel", channel, "transmit")
     if decoder is not None:
+        check_methods("decoder", decoder, "decode")
         name = f"{type(decoder).__module__}.{type(decoder).__qualname__}"
-    elif name not in uplink_names():
-        raise unknown_name("uplink", name, uplink_names())
+    else:
+        check_choice("uplink", name, uplink_names())
     if name == "ideal":
         return IdealUplink(include_base_station=include_base_station)
     codebook = getattr(decoder, "codebook", None)
