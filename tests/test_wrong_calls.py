@@ -162,8 +162,8 @@ CALLS = [
     ("scale is inf", lambda: aggregate("sign-vote", scale=INF)),
     ("rule returned NoneType; expected a tensor", lambda: aggregate(lambda counts, codewords: None)),
     # make_codebook
-    ("no kind 'gausian': did you mean 'gaussian'", lambda: make_codebook("gausian")),
-    ("kind is None", lambda: make_codebook(None)),
+    ("no codebook 'gausian': did you mean 'gaussian'", lambda: make_codebook("gausian")),
+    ("codebook is None", lambda: make_codebook(None)),
     ("num_codewords is 0; expected an integer of at least 1", lambda: make_codebook(num_codewords=0)),
     ("num_codewords is 8.0", lambda: make_codebook(num_codewords=8.0)),
     ("num_codewords is True", lambda: make_codebook(num_codewords=True)),

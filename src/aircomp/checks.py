@@ -24,7 +24,7 @@ def describe(value: Any) -> str:
     ('torch.float32 [2, 3]', "the str 'x'", 'the list [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, …')
     """
     if isinstance(value, Tensor):
-        return f"{value.dtype} {list(value.shape)}"
+        return f"{value.dtype} {list(value.shape)}{'' if value.device.type == 'cpu' else f' on {value.device}'}"
     if value is None or isinstance(value, bool | int | float):
         text = repr(value)
     elif isinstance(value, type):

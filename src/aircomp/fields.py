@@ -134,6 +134,7 @@ FIELDS = {
     ),
     "repeat": Field("repeats", "How many times each slot of the round was sent."),
     "snr_db_hat": Field("estimated SNR", "The base station's estimate of the SNR.", "dB"),
+    "model": Field("model", "The model; a user's own by the name of its class."),
     "aggregator": Field("aggregator", "The aggregation rule."),
     "dataset": Field("dataset", "The dataset and its variant."),
     "num_parameters": Field("parameters", "How many parameters the model has."),

@@ -90,15 +90,15 @@ def test_a_wrong_name_is_found_before_there_are_counts():
 @pytest.mark.parametrize("rule", ["trimmed-mean", "coordinate-trimmed-mean"])
 @pytest.mark.parametrize("keep", [0.0, -0.1, 1.1, math.nan])
 def test_a_share_to_keep_outside_zero_to_one_is_refused(rule, keep):
-    with pytest.raises(ConfigError, match=r"keep = .*: expected a share"):
+    with pytest.raises(ConfigError, match=r"keep is .*; expected a number above 0 and at most 1"):
         aggregate(rule, COUNTS, CODEWORDS, keep=keep)
 
 
 def test_other_options_without_meaning_are_refused():
-    with pytest.raises(ConfigError, match="iterations = 0"):
+    with pytest.raises(ConfigError, match="iterations is 0; expected an integer"):
         aggregate("geometric-median", COUNTS, CODEWORDS, iterations=0)
     for scale in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(ConfigError, match=r"scale = .*: expected a positive number"):
+        with pytest.raises(ConfigError, match=r"scale is .*; expected a number above 0"):
             aggregate("sign-vote", COUNTS, CODEWORDS, scale=scale)
 
 
@@ -113,7 +113,7 @@ def test_soft_counts_are_for_the_mean_only():
 
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
 def test_counts_that_are_no_counts_are_refused(value):
-    with pytest.raises(ShapeError, match="counts holds negative or non-finite"):
+    with pytest.raises(ShapeError, match=r"counts .*(holds negative|not finite)"):
         aggregate("mean", torch.tensor([[1.0, value, 0.0]]), CODEWORDS)
 
 
@@ -123,7 +123,7 @@ def test_negative_integers_are_refused():
 
 
 def test_codewords_that_are_not_finite_are_refused():
-    with pytest.raises(ShapeError, match="codewords holds values that are not finite"):
+    with pytest.raises(ShapeError, match=r"codewords is .* with values that are not finite"):
         aggregate("mean", COUNTS, CODEWORDS / 0)
 
 
@@ -131,14 +131,14 @@ def test_codewords_that_are_not_finite_are_refused():
 @pytest.mark.parametrize(
     ("counts", "codewords", "message"),
     [
-        (COUNTS[0], CODEWORDS, r"counts is torch.int64 of shape \(3,\)"),
+        (COUNTS[0], CODEWORDS, r"counts is torch.int64 \[3\]; expected"),
         (COUNTS > 0, CODEWORDS, "counts is torch.bool"),
-        (COUNTS, CODEWORDS[0], "codewords is torch.float32 of shape"),
-        (COUNTS, CODEWORDS.long(), "codewords is torch.int64; expected floating-point"),
+        (COUNTS, CODEWORDS[0], r"codewords is torch.float32 \[2\]"),
+        (COUNTS, CODEWORDS.long(), "codewords is torch.int64 .*; expected a tensor of finite floating-point"),
         (COUNTS, CODEWORDS[:2], r"counts has shape \(2, 3\) and codewords \(2, 2\)"),
         (COUNTS[:, :0], CODEWORDS[:0], r"counts has shape \(2, 0\)"),
-        (np.ones((2, 3)), CODEWORDS, "counts is a ndarray; expected a torch tensor"),
-        (COUNTS.to("meta"), CODEWORDS, "counts is on meta and codewords on cpu"),
+        (np.ones((2, 3)), CODEWORDS, "counts is the ndarray .*; expected a tensor"),
+        (COUNTS.to("meta"), CODEWORDS, r"counts is torch.int64 \[2, 3\] on meta"),
     ],
 )
 def test_tensors_that_do_not_fit_are_refused_by_name(counts, codewords, message):

@@ -167,13 +167,13 @@ def test_counts_that_do_not_fit_the_codebook_are_refused():
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
 def test_counts_that_no_devices_can_have_sent_are_refused(value):
     _, codebook, _ = make_round(slots=10, num_active=3)
-    with pytest.raises(ShapeError, match="counts holds negative or non-finite"):
+    with pytest.raises(ShapeError, match=r"counts .*(holds negative|not finite)"):
         transmit(torch.full((2, 16), value), codebook, snr_db=0.0, rng=generator(0))
 
 
 def test_a_codebook_that_is_not_finite_is_refused():
     counts, codebook, _ = make_round(slots=10, num_active=3)
-    with pytest.raises(ShapeError, match="check the codebook"):
+    with pytest.raises(ShapeError, match=r"codebook is .* with values that are not finite"):
         transmit(counts, codebook * math.nan, snr_db=0.0, rng=generator(0))
 
 

@@ -133,7 +133,7 @@ def test_bad_shapes_and_types_are_refused():
         ("two-bases", 2, 1, "codeword_length = 1: two-bases needs a power of two"),
         ("two-bases", 129, 64, "two bases of length 64 hold 128 codewords, not 129; lengthen the codewords"),
         ("bernoulli", 9, 3, "only 8 different rows of 3 signs exist, not 9"),
-        ("gaussian", 0, 3, "a codebook of 0 codewords of length 3: expected at least 1"),
+        ("gaussian", 0, 3, "num_codewords is 0; expected an integer of at least 1"),
         ("gausian", 8, 8, "there is no codebook 'gausian': did you mean 'gaussian'?"),
     ],
 )

@@ -50,7 +50,7 @@ def make_codebook(
         codeword_length: Channel uses of one codeword.
         rng: Where the randomness comes from.
     """
-    check_choice("kind", kind, codebook_kinds())
+    check_choice("codebook", kind, codebook_kinds())
     check_number("num_codewords", num_codewords, low=1, high=MOST_CODEWORDS, integer=True)
     check_number("codeword_length", codeword_length, low=1, high=MOST_USES, integer=True)
     check_generator("rng", rng)
