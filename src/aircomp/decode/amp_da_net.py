@@ -6,6 +6,7 @@ nearly shut, and a CNN that corrects nothing. What EM learns belongs to the roun
 time, before the next one begins.
 """
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,8 @@ from aircomp.decode.prior import reach_for
 from aircomp.decode.tempered import CountTable
 from aircomp.settings import Settings
 
+log = logging.getLogger(__name__)
+
 # Gates (sigmoids) at the start. ζ is the paper's. It does not give those of damping and EM: nearly shut, so that the
 # network begins as GAMP, yet open enough for a gradient.
 CNN_GATE, SMALL_GATE = 0.85, 0.02
@@ -52,6 +55,8 @@ START_DEVICES, START_NOISE, START_GATE = 10.0, 0.5, 0.5
 BATCH_ESTIMATE = {"pilot_passes": 1, "fit_steps": 6}  # a batch tells too little for more, and training waits for it
 # Of a codeword: tables stay within some megabytes whatever the signal, and no network was trained with so many devices.
 MAX_COUNT = 4096
+# Of the trained numbers of devices: estimates at 0 dB are off by a tenth, and that says nothing of the range.
+OFF_RANGE = 1.25
 MIN_TOTAL = 1e-3  # devices: less is none
 TRUSTED = 0.4, 0.6  # of the number of devices: moments are up to a third off at 0 dB, where the network is right
 
@@ -265,6 +270,8 @@ class AmpDaNetDecoder:
         codebook: Unit-norm codewords, one a row: those the network was trained with.
         noise: Whether the noise variance is one for the `round`, or follows the power of each `slot`.
         chunk: Slots computed at a time; bounds the temporaries, changes nothing else.
+        trained_for: Fewest and most active devices of the training rounds, if known. The first round that is clearly off this
+            range is logged as a warning.
     """
 
     def __init__(
@@ -274,8 +281,10 @@ class AmpDaNetDecoder:
         *,
         noise: Literal["round", "slot"] = "round",
         chunk: int = 256,
+        trained_for: tuple[int, int] | None = None,
     ):
         self.net, self.codebook, self.chunk = net, check_codebook(codebook), chunk
+        self.trained_for, self._warned = trained_for, False
         self.gamp = Gamp(codebook, noise=noise, agreement=net.settings.agreement, chunk=chunk)
 
     @torch.no_grad()
@@ -317,7 +326,23 @@ class AmpDaNetDecoder:
         found = float(out.num_active_hat) if num_active is None else num_active
         if num_active is None and by_estimate:
             found = _number(told=float(start.sum()), found=found)
+        self._warn_off_range(found)
         return heard.conclude(out.mean, out.noise_var, found)
+
+    def _warn_off_range(self, num_active: float) -> None:
+        """Say once that a round has another number of devices than those of the training, beyond the estimate's own error."""
+        if self.trained_for is None or self._warned:
+            return
+        low, high = self.trained_for
+        if not low / OFF_RANGE <= num_active <= high * OFF_RANGE:
+            self._warned = True
+            log.warning(
+                "the layer was trained on %d to %d active devices, but this round has about %.3g; it counts them less well, "
+                "so train a layer for such rounds or use gamp",
+                low,
+                high,
+                num_active,
+            )
 
 
 def _tables(
