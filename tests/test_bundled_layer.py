@@ -89,3 +89,15 @@ def test_better_air_means_better_counts(layer):
     found = [count_accuracy(counts, decode(layer, counts, popularity, s).counts) for s in (-10, -5, 0, 5, 10, 20, 40)]
     assert all(later > earlier - 0.01 for earlier, later in itertools.pairwise(found))
     assert found[-1] > 0.99
+
+
+def test_a_round_off_the_range_of_devices_is_told_once(layer, caplog):
+    assert layer.num_active_range == (7, 13)
+    decoder = layer.decoder()
+    for num_active in (10, 40, 40):
+        counts, popularity = draw(num_active, 200)
+        received = transmit(counts, layer.codebook, snr_db=20.0, reference="round", rng=generator(0, "noise"))
+        decoder.decode(received, popularity)
+        told = [r.getMessage() for r in caplog.records]
+        assert len(told) == (0 if num_active == 10 else 1)
+    assert told[0].startswith("the layer was trained on 7 to 13 active devices, but this round has about 2")

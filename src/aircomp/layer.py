@@ -64,11 +64,20 @@ class CommunicationLayer:
         self.config, self.training = config or {}, training or {}
         self._decoder = self.decoder(noise=noise)
 
+    @property
+    def num_active_range(self) -> tuple[int, int] | None:
+        """Fewest and most active devices in the rounds it was trained on, where layer.json tells them."""
+        match self.training.get("num_active"):
+            case [int() as low, int() as high] if 0 <= low <= high:
+                return low, high
+            case _:
+                return None
+
     def decoder(self, *, noise: Noise | None = None) -> AmpDaNetDecoder:
         """Return the decoder alone, for noise that is one for the `round` or follows each `slot`."""
         noise = self.noise if noise is None else noise
         check_choice("noise", noise, get_args(Noise))
-        return AmpDaNetDecoder(self.net, self.codebook, noise=noise)
+        return AmpDaNetDecoder(self.net, self.codebook, noise=noise, trained_for=self.num_active_range)
 
     def decode(
         self,

@@ -117,8 +117,8 @@ def test_a_popularity_of_zeros_but_one_works():
 
 def test_an_impossible_number_of_devices_is_refused():
     received, popularity, _, _ = draw_round(10, 3, 10.0)
-    for number in (-1.0, math.nan, math.inf):
-        with pytest.raises(ConfigError, match=r"num_active is .*; expected zero or more"):
+    for number in (-1.0, math.nan, math.inf, 1e6):
+        with pytest.raises(ConfigError, match=r"num_active is .*; expected 0 to 100000 devices"):
             estimate_round(received, popularity, CODEBOOK, num_active=number)
 
 
@@ -128,7 +128,7 @@ def test_the_gradient_is_that_of_the_loss(num_slots, noise_var, rng):
     received, popularity, _, _ = draw_round(num_slots, 9, 3.0)
     prior = smooth(popularity.double(), num_slots)
     problem = estimate._problem(received, CODEBOOK, prior, estimate._around_popularity(prior), None, noise_var)
-    start = estimate._start(problem)
+    start = estimate._start(problem, 9.0)
     log_model = torch.cat([start.rate, start.noise_var[None], start.spread[None]]).log()
     log_model = (log_model + 0.2 * torch.randn(130, generator=rng, dtype=torch.float64)).requires_grad_()
     *_, noise, spread = model = log_model.exp()
@@ -186,3 +186,41 @@ def test_reestimating_keeps_what_is_given():
     found = reestimate_round(received, counts.float().mean(0), CODEBOOK, before, num_active=9.0, noise_var=noise_var)
     assert (found.num_active, found.num_active_error, found.noise_var) == (9.0, 0.0, noise_var)
     assert found.rate.sum().item() == pytest.approx(9.0, rel=1e-5)
+
+
+def test_devices_are_found_where_the_mean_turns_against_the_popularity():
+    """The round that ended a run: the mean told of minus two devices, and the fit made noise of all ten."""
+    rng = generator(0, "turned")
+    codebook = CODEBOOK.clone()
+    codebook[1] = -codebook[0]
+    popularity = torch.arange(1.0, 129.0) ** -1.2
+    popularity[0], popularity[1] = 3.0, 0.1
+    truth = popularity.clone()
+    truth[0], truth[1] = 0.3, 3.0
+    counts = count(torch.multinomial(truth.expand(10, -1), 300, replacement=True, generator=rng), 128)
+    received = counts.float() @ codebook
+    received += received.square().mean().div(3).sqrt() * torch.randn(received.shape, generator=rng)
+    assert received.mean(0) @ (popularity @ codebook) < 0
+    found = estimate_round(received, popularity / popularity.sum(), codebook)
+    assert abs(found.num_active - 10) < 4 * found.num_active_error
+
+
+def test_slots_decoded_from_almost_no_devices_leave_every_codeword_a_share():
+    """What then broke: a share lowered to zero, whose logarithm made every parameter NaN."""
+    received, popularity, _, _ = draw_round(50, 5, 0.0)
+    before = replace(estimate_round(received, popularity, CODEBOOK), num_active=1e-7, rate=1e-7 * popularity)
+    decoded = torch.zeros(128)
+    decoded[0] = 0.5
+    again = reestimate_round(received, decoded, CODEBOOK, before, doubt=1.0)
+    assert torch.isfinite(again.rate).all()
+    assert (again.rate > 0).all()
+    assert math.isfinite(again.num_active_error)
+    assert again.num_active != pytest.approx(before.num_active, rel=0.01)  # the fit moved
+
+
+def test_a_covariance_without_variance_in_some_direction_has_a_factor():
+    rows = torch.randn(64, 3, generator=generator(0, "rows"), dtype=torch.float64)
+    covariance = rows @ rows.mT
+    assert torch.linalg.cholesky_ex(covariance)[1] > 0
+    factor = estimate._factor(covariance)
+    torch.testing.assert_close(factor @ factor.mT, covariance, rtol=0, atol=1e-8)

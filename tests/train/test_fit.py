@@ -63,6 +63,8 @@ def test_the_directory_holds_layer_records_and_result(finished):
     rounds = layer.training["rounds"]
     assert {part: len(names) for part, names in rounds.items()} == {"train": 4, "validation": 1, "test": 1}
     assert rounds["test"][0].startswith("fragments/round_0000")
+    low, high = layer.num_active_range
+    assert 3 <= low < high <= 6
     CommunicationLayer.load(finished / "last")
     tensors, metadata = read_tensors(finished / "checkpoint" / "training.safetensors")
     assert {name.split(".")[0] for name in tensors} == {"last", "best", "adam"}

@@ -14,15 +14,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.decode.base import Decoded, check_codebook, check_received
-from aircomp.decode.rounding import conclude
-from aircomp.errors import ConfigError, DecodeDiverged, ShapeError
+from aircomp.decode.base import Decoded, check_codebook
+from aircomp.decode.heard import MIN_VAR, hear
+from aircomp.errors import ConfigError
 
 _START_NOISE = 100.0  # σ² before the first iteration, as published: trust the prior first
 _PATIENCE = 15  # iterations before a rising residual stops the round, as published
 _MAX_LOG_ODDS = math.log(1e10)  # α within 1e-10 of 0 and 1, as published; a bounded α can still change its mind
 _MAX_COUNT = 1000  # of an estimated M: a signal on the wrong scale ends soon, with a wrong answer, not in hours
-_MIN_VAR = 1e-12  # keeps every division finite when there is no noise; far below float32's rounding of the signal
+_MAX_REACH = 256  # counts summed either side of the nearest one, however wide the pseudo-channel
+_MAX_STATE = 1e9  # of z: message passing that explodes stays finite; no signal within range comes near
 
 
 class AmpDa:
@@ -72,14 +73,14 @@ class AmpDa:
         quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
     ) -> Decoded:
         """Estimate the counts of every slot; the popularity only helps to bound the largest count."""
-        popularity = check_received(received, popularity, self.codebook).to(received)
-        codebook = self.codebook.to(received)
-        noise = None if noise_var is None else noise_per_slot(noise_var, received)
-        mean = exact_counts(received, codebook)
-        if mean is None:
-            largest = _largest_count(received, popularity, codebook, num_active)
-            mean, noise = self._iterate(received, codebook, largest, noise)
-        return conclude(mean, noise_per_slot(0, received) if noise is None else noise, num_active)
+        side = {"slot_layers": slot_layers, "bs_indices": bs_indices}
+        heard = hear(self.codebook, received, popularity, num_active, noise_var, **side)
+        exact = heard.exact()
+        if exact is not None:
+            return exact
+        largest = _largest_count(heard.received, heard.popularity, heard.codebook, heard.num_active)
+        mean, noise = self._iterate(heard.received, heard.codebook, largest, heard.noise_var)
+        return heard.conclude(mean, noise, heard.num_active)
 
     def _iterate(
         self, received: Tensor, codebook: Tensor, largest: int, given_noise: Tensor | None
@@ -98,15 +99,11 @@ class AmpDa:
             ]
             states = [s.state for s in steps]
             residual = _round_mean([s.residual for s in steps])
-            if not math.isfinite(residual):
-                raise DecodeDiverged(
-                    f"AMP-DA's residual is {residual} after {t + 1} iterations; check the signal's scale"
-                )
             if t >= _PATIENCE and residual >= best:
                 break  # and keep the estimate from before the rise
             kept, best = states, residual
             if given_noise is None:
-                noise = torch.full_like(noise, max(_round_mean([s.noise_var for s in steps]), _MIN_VAR))
+                noise = torch.full_like(noise, max(_round_mean([s.noise_var for s in steps]), MIN_VAR))
             if self.activity == "pooled":
                 states = _pool_activity(states)
         return torch.cat([s.x_hat for s in kept]), noise
@@ -152,7 +149,7 @@ def step(
     """
     v_new = s.nu.sum(1, keepdim=True) / y.shape[1]
     z_new = s.signal - (y - s.z) * (v_new / (noise_var + s.v))
-    z, v = torch.lerp(z_new, s.z, damping), torch.lerp(v_new, s.v, damping)
+    z, v = torch.lerp(z_new, s.z, damping).clamp_(-_MAX_STATE, _MAX_STATE), torch.lerp(v_new, s.v, damping)
     V = noise_var + v
     error = y - z
     x_hat, nu, log_odds = slab_posterior(s.x_hat + error @ codebook.T, V, s.log_odds, largest)
@@ -174,7 +171,7 @@ def slab_posterior(
     active = torch.sigmoid(posterior)
     nu = active * slab_var + active * (1 - active) * slab_mean.square()
     # rounding can leave a variance slightly below zero
-    return active * slab_mean, nu.clamp_min_(_MIN_VAR), posterior.clamp_(-_MAX_LOG_ODDS, _MAX_LOG_ODDS)
+    return active * slab_mean, nu.clamp_min_(MIN_VAR), posterior.clamp_(-_MAX_LOG_ODDS, _MAX_LOG_ODDS)
 
 
 def _slab(R: Tensor, V: Tensor, largest: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -214,7 +211,7 @@ def _slab(R: Tensor, V: Tensor, largest: int) -> tuple[Tensor, Tensor, Tensor]:
 def _reach(V: Tensor, largest: int) -> int:
     """Return how far from the nearest count a weight can still matter: weight k is at most e^(-k(k-1)/2V)."""
     negligible = 4 - math.log(torch.finfo(V.dtype).eps)  # a fiftieth of what the sum can hold
-    return min(largest - 1, math.ceil(0.5 + math.sqrt(0.25 + 2 * negligible * V.max().item())))
+    return min(largest - 1, _MAX_REACH, math.ceil(0.5 + math.sqrt(0.25 + 2 * negligible * V.max().item())))
 
 
 def start_activity(num_codewords: int, codeword_length: int) -> float:
@@ -229,35 +226,6 @@ def start_activity(num_codewords: int, codeword_length: int) -> float:
     rho = (1 - 2 / ratio * f) / (1 + c**2 - 2 * f)
     # the approximation knows no bound: with as many uses as codewords it reaches one
     return min(max(ratio * rho.max().item(), 1e-10), 1 - 1e-10)
-
-
-def exact_counts(
-    received: Float[Tensor, "slots uses"], codebook: Float[Tensor, "codewords uses"]
-) -> Float[Tensor, "slots codewords"] | None:
-    """Return the integers nearest to the matched filter if they explain every slot to rounding error, else None.
-
-    It happens without noise on orthonormal codewords, and in silence. Such counts need no estimate, and this is where
-    message passing, made for random codewords in noise, need not settle.
-    """
-    counts = (received @ codebook.T).round_().clamp_min_(0)
-    unexplained = (received - counts @ codebook).square().sum(1)
-    # 100 dB below the signal: float32 rounds at about 130 dB; an energy beyond its range explains nothing
-    exact = (unexplained <= 1e-10 * received.square().sum(1)) & unexplained.isfinite()
-    return counts if exact.all() else None
-
-
-def noise_per_slot(noise_var: float | Tensor, received: Float[Tensor, "slots uses"]) -> Float[Tensor, " slots"]:
-    """Spread a given noise variance over the slots, a little above zero.
-
-    Raises:
-        ShapeError: If it is neither one number nor one a slot, or is negative or not finite.
-    """
-    given = torch.as_tensor(noise_var, dtype=received.dtype, device=received.device)
-    if given.ndim > 1 or given.numel() not in (1, len(received)):
-        raise ShapeError(f"noise_var has shape {tuple(given.shape)}; expected one number or [{len(received)}]")
-    if not torch.isfinite(given).all() or (given < 0).any():
-        raise ShapeError("noise_var holds values that are negative or not finite; expected a variance per channel use")
-    return given.expand(len(received)).clamp_min(_MIN_VAR)
 
 
 def _start(y: Tensor, codebook: Tensor, log_odds: float) -> AmpState:
@@ -285,7 +253,7 @@ def _largest_count(received: Tensor, popularity: Tensor, codebook: Tensor, num_a
         return max(1, round(num_active))
     # about how many devices: the multiple of the expected codeword that fits the mean slot best …
     expected = popularity @ codebook
-    fit = (received.mean(0) @ expected / expected.square().sum().clamp_min(_MIN_VAR)).item()
+    fit = (received.mean(0) @ expected / expected.square().sum().clamp_min(MIN_VAR)).item()
     # … which is worthless if the codewords nearly cancel, so no more than the energy allows: counts are integers, and
     # nearly orthogonal codewords have at least as much energy as there are devices
     rough = min(fit, received.square().sum(1).mean().item())

@@ -6,6 +6,7 @@ nearly shut, and a CNN that corrects nothing. What EM learns belongs to the roun
 time, before the next one begins.
 """
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +18,10 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
 from aircomp import rng as rngs
-from aircomp.decode.amp_da import exact_counts, noise_per_slot
 from aircomp.decode.base import Decoded, check_codebook, check_received
 from aircomp.decode.cnn import Cnn, Workspace
 from aircomp.decode.gamp import MIN_NOISE, AmpState, Gamp, PreparedCodebook
+from aircomp.decode.heard import hear, noise_per_slot
 from aircomp.decode.net_blocks import (
     Belief,
     Coupling,
@@ -40,9 +41,10 @@ from aircomp.decode.net_blocks import (
     refine,
 )
 from aircomp.decode.prior import reach_for
-from aircomp.decode.rounding import conclude
 from aircomp.decode.tempered import CountTable
 from aircomp.settings import NeedsTable, Settings, needs
+
+log = logging.getLogger(__name__)
 
 # Gates (sigmoids) at the start. ζ is the paper's. It does not give those of damping and EM: nearly shut, so that the
 # network begins as GAMP, yet open enough for a gradient.
@@ -51,6 +53,10 @@ CNN_GATE, SMALL_GATE = 0.85, 0.02
 # half open, because it then has all to learn.
 START_DEVICES, START_NOISE, START_GATE = 10.0, 0.5, 0.5
 BATCH_ESTIMATE = {"pilot_passes": 1, "fit_steps": 6}  # a batch tells too little for more, and training waits for it
+# Of a codeword: tables stay within some megabytes whatever the signal, and no network was trained with so many devices.
+MAX_COUNT = 4096
+# Of the trained numbers of devices: estimates at 0 dB are off by a tenth, and that says nothing of the range.
+OFF_RANGE = 1.25
 MIN_TOTAL = 1e-3  # devices: less is none
 TRUSTED = 0.4, 0.6  # of the number of devices: moments are up to a third off at 0 dB, where the network is right
 
@@ -270,6 +276,8 @@ class AmpDaNetDecoder:
         codebook: Unit-norm codewords, one a row: those the network was trained with.
         noise: Whether the noise variance is one for the `round`, or follows the power of each `slot`.
         chunk: Slots computed at a time; bounds the temporaries, changes nothing else.
+        trained_for: Fewest and most active devices of the training rounds, if known. The first round that is clearly off this
+            range is logged as a warning.
     """
 
     def __init__(
@@ -279,8 +287,10 @@ class AmpDaNetDecoder:
         *,
         noise: Literal["round", "slot"] = "round",
         chunk: int = 256,
+        trained_for: tuple[int, int] | None = None,
     ):
         self.net, self.codebook, self.chunk = net, check_codebook(codebook), chunk
+        self.trained_for, self._warned = trained_for, False
         self.gamp = Gamp(codebook, noise=noise, agreement=net.settings.agreement, chunk=chunk)
 
     @torch.no_grad()
@@ -299,30 +309,46 @@ class AmpDaNetDecoder:
 
         A network that starts from each slot alone has no use for side information, which a round tells.
         """
-        popularity = check_received(received, popularity, self.codebook).to(received)
-        codebook = self.codebook.to(received)
-        given = None if noise_var is None else noise_per_slot(noise_var, received)
-        exact = exact_counts(received, codebook)
+        side = {"slot_layers": slot_layers, "bs_indices": bs_indices}
+        heard = hear(self.codebook, received, popularity, num_active, noise_var, **side)
+        exact = heard.exact()
         if exact is not None:
-            return conclude(exact, noise_per_slot(0, received) if given is None else given, num_active)
-        start, noise = self.net.begin(self.gamp, received, popularity, num_active, given)
+            return exact
+        num_active = heard.num_active
+        start, noise = self.net.begin(self.gamp, heard.received, heard.popularity, num_active, heard.noise_var)
         rate = start[None]
         if self.net.settings.start == "round":
-            rate = self.gamp.slot_rates(received, noise, start, slot_layers, bs_indices)
+            rate = self.gamp.slot_rates(heard.received, noise, start, slot_layers, bs_indices)
         by_estimate = self.net.settings.total == "estimate"
         out = self.net.unroll(
-            received,
-            codebook,
+            heard.received,
+            heard.codebook,
             rate,
             noise,
             hold_total=num_active is not None or by_estimate,
-            hold_noise=given is not None,
+            hold_noise=heard.noise_var is not None,
             chunk=self.chunk,
         )
         found = float(out.num_active_hat) if num_active is None else num_active
         if num_active is None and by_estimate:
             found = _number(told=float(start.sum()), found=found)
-        return conclude(out.mean.clamp_min(0), out.noise_var, found)
+        self._warn_off_range(found)
+        return heard.conclude(out.mean, out.noise_var, found)
+
+    def _warn_off_range(self, num_active: float) -> None:
+        """Say once that a round has another number of devices than those of the training, beyond the estimate's own error."""
+        if self.trained_for is None or self._warned:
+            return
+        low, high = self.trained_for
+        if not low / OFF_RANGE <= num_active <= high * OFF_RANGE:
+            self._warned = True
+            log.warning(
+                "the layer was trained on %d to %d active devices, but this round has about %.3g; it counts them less well, "
+                "so train a layer for such rounds or use gamp",
+                low,
+                high,
+                num_active,
+            )
 
 
 def _tables(
@@ -340,7 +366,8 @@ def _tables(
     num_active = math.ceil(float(rate[0].sum()))
     stretch = torch.stack([k.temperature / k.precision for k in scalars]).tolist()
     reaches = [reach_for(widest * factor, max_count=max(4, num_active)) for factor in stretch]
-    tables = {reach: CountTable.of(reach, 2 * num_active + 8, rate) for reach in set(reaches)}
+    largest = min(2 * num_active + 8, MAX_COUNT)
+    tables = {reach: CountTable.of(reach, largest, rate) for reach in set(reaches)}
     return [tables[reach] for reach in reaches]
 
 

@@ -7,7 +7,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.errors import ShapeError
+from aircomp.errors import ConfigError, ShapeError
+
+MAX_DEVICES = 100_000
+"""No decoder looks for more devices: counts of so many are exact in float32, and their squares far from overflowing."""
+
+MIN_NUM_ACTIVE = 1e-3
+"""A given number of devices below this means that nobody sent."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class Decoder(Protocol):
         slot_layers: Int[Tensor, " slots"] | None = None,
         quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
     ) -> Decoded:
-        """Estimate the counts of every slot.
+        """Estimate the counts of every slot, whatever the antenna saw: every finite signal has a finite result.
 
         Args:
             received: What the antenna saw, one slot a row.
@@ -66,15 +72,35 @@ def check_received(received: Tensor, popularity: Tensor, codebook: Tensor) -> Te
             with a positive sum. A sum other than one is rescaled; zeros are kept, each decoder floors as it needs.
     """
     n, l = codebook.shape  # noqa: E741
+    if not isinstance(received, Tensor) or received.dtype not in (torch.float32, torch.float64):
+        raise ShapeError(f"received is {_kind(received)}; expected float32 or float64 [slots, {l}]")
     if received.ndim != 2 or received.shape[1] != l:
         raise ShapeError(f"received has shape {tuple(received.shape)}; expected [slots, {l}] for this codebook")
+    if not isinstance(popularity, Tensor) or popularity.is_complex():
+        raise ShapeError(f"popularity is {_kind(popularity)}; expected real numbers [{n}]")
     if popularity.shape != (n,):
         raise ShapeError(f"popularity has shape {tuple(popularity.shape)}; expected [{n}] for this codebook")
     if not torch.isfinite(received).all():
         raise ShapeError("received holds values that are not finite; check the channel before decoding")
-    if not torch.isfinite(popularity).all() or (popularity < 0).any() or popularity.sum() <= 0:
+    if not torch.isfinite(popularity).all() or (popularity < 0).any() or not popularity.any():
         raise ShapeError("popularity is not a distribution: expected finite, non-negative entries with a positive sum")
+    if not torch.isfinite(popularity.sum()):
+        popularity = popularity / popularity.max()
     return popularity / popularity.sum()
+
+
+def _kind(given: object) -> str:
+    return str(given.dtype) if isinstance(given, Tensor) else type(given).__name__
+
+
+def check_num_active(num_active: float) -> None:
+    """Check a given number of devices.
+
+    Raises:
+        ConfigError: If it is negative, not finite, or above `MAX_DEVICES`.
+    """
+    if not isinstance(num_active, int | float) or not 0 <= num_active <= MAX_DEVICES:
+        raise ConfigError(f"num_active is {num_active}; expected 0 to {MAX_DEVICES} devices, or None to estimate them")
 
 
 def check_codebook(codebook: Tensor) -> Tensor:
@@ -83,7 +109,9 @@ def check_codebook(codebook: Tensor) -> Tensor:
     Raises:
         ShapeError: If it is not; the tolerance is what float32 rounding of a normalised row can reach.
     """
-    if codebook.ndim != 2 or not codebook.is_floating_point():
+    if not isinstance(codebook, Tensor) or not codebook.is_floating_point():
+        raise ShapeError(f"codebook is {_kind(codebook)}; expected a real matrix [codewords, uses]")
+    if codebook.ndim != 2 or codebook.numel() == 0:
         raise ShapeError(f"codebook has shape {tuple(codebook.shape)}; expected a real matrix [codewords, uses]")
     if not torch.isfinite(codebook).all():
         raise ShapeError("codebook holds values that are not finite")

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.errors import ConfigError
+from aircomp.decode.base import MAX_DEVICES, MIN_NUM_ACTIVE, check_num_active
 
 # Share of the popularity spread over all codewords: devices use codewords that the base station never did. With none, such
 # a codeword could not be decoded; accuracy and K̂ were best between 2 and 6 %.
@@ -42,6 +42,8 @@ DECODED, DECODED_RARE = 0.01, 0.3
 # their logarithms do not cancel. Shares are therefore lowered by exp(−LEAK·doubt/(n·share)). Without it K̂ was .28 devices too
 # high on ResNet rounds (0 dB, two bases), with it .05.
 LEAK = 0.05
+# … but not by more than exp(30): a share of zero has no logarithm. Rounds with devices in them stay below exp(17).
+MAX_LEAK = 30.0
 # The covariance counts like that of so many slots, however many there are: devices agree on some codewords more than on
 # others, which one φ cannot tell, and taken at its word it drew K̂ 0.6 devices too high (ResNet, 0 to 5 dB; 0.2 with this).
 COV_SLOTS = 300
@@ -54,6 +56,11 @@ LEAST_NOISE = 1e-3
 MODEL_ERROR = (
     0.1  # devices by which K̂ can be off however many slots there are, since real choices are not quite the model's
 )
+# Of the expected count of a codeword: its logarithm stays finite, in float32 too.
+MIN_RATE = 1e-20
+LEAST_START = 0.5  # devices that a fit starts with
+JITTER = 1e-10  # of the largest variance: a thousand times what rounding takes off in float64
+MIN_POWER = 1e-20  # of the received signal: 200 dB below a device, where squares of squares still have room
 MAX_STEPS = 25  # usually ten; each costs about as much as decoding thirty slots
 TOLERANCE = 0.02  # nats: a step that gains less moves no estimate by more than a fifth of its standard error
 
@@ -102,7 +109,8 @@ class _Model:
     def moved(self, step: Tensor, least_noise: float, num_active: float | None) -> "_Model":
         """Take a step in the logarithms, at most a factor e at a time; a known number of devices stays."""
         factor = torch.exp(-step.clamp(-1, 1))
-        rate = self.rate * factor[:-2]
+        rate = (self.rate * factor[:-2]).clamp(min=MIN_RATE)
+        rate = rate * (MAX_DEVICES / rate.sum()).clamp(max=1)
         if num_active is not None:
             rate = rate * (num_active / rate.sum())
         return _Model(rate, (self.noise_var * factor[-2]).clamp(min=least_noise), self.spread * factor[-1])
@@ -126,9 +134,10 @@ class _Score:
         With `keep`, the step is the best of those orthogonal to it.
         """
         damped = self.information + damping * torch.diag(self.information.diagonal())
+        # a matrix that is singular to rounding error gives a step that is not finite, and such a one is not taken
         if keep is None:
-            return torch.linalg.solve(damped, self.gradient)
-        free, along = torch.linalg.solve(damped, torch.stack([self.gradient, keep], dim=1)).unbind(1)
+            return torch.linalg.solve_ex(damped, self.gradient)[0]
+        free, along = torch.linalg.solve_ex(damped, torch.stack([self.gradient, keep], dim=1))[0].unbind(1)
         return free - along * (keep @ free) / (keep @ along)
 
 
@@ -195,7 +204,7 @@ def reestimate_round(
     n = len(decoded)
     shares = decoded.detach().double() + UNSEEN * before.num_active / n / 10
     shares = shares / shares.sum()
-    shares = shares * torch.exp(-LEAK * doubt / (n * shares))
+    shares = shares * torch.exp((-LEAK * doubt / (n * shares)).clamp(min=-MAX_LEAK))
     shares = shares / shares.sum()
     stiffness = _precision(DECODED * (1 + DECODED_RARE / (n * shares)))
     problem = _problem(received, codebook, shares, stiffness, num_active, noise_var)
@@ -204,20 +213,29 @@ def reestimate_round(
 
 
 def _solve(p: _Problem, start: "_Model | None", dtype: torch.dtype, max_steps: int) -> RoundEstimate:
-    if p.num_active is not None and not 0 <= p.num_active < float("inf"):
-        raise ConfigError(f"num_active is {p.num_active}; expected zero or more devices, or None to estimate them")
-    if p.num_active == 0 or p.power == 0:
+    if p.num_active is not None:
+        check_num_active(p.num_active)
+    nobody = p.num_active is not None and p.num_active < MIN_NUM_ACTIVE
+    if nobody or p.power < MIN_POWER:
+        given = p.num_active or 0.0
         noise = p.power if p.noise_var is None else p.noise_var
-        return RoundEstimate(p.num_active or 0.0, 0.0, torch.zeros_like(p.prior, dtype=dtype), noise)
-    model, score = _fit(p, start, max_steps)
-    variance = model.towards_total() @ torch.linalg.solve(score.information, model.towards_total())
+        return RoundEstimate(given, 0.0, (0.0 if nobody else given) * p.prior.to(dtype), noise)
+    model, score = _fit(p, start, max_steps) if start else _first_fit(p, max_steps)
     return RoundEstimate(
         num_active=float(model.rate.sum()) if p.num_active is None else p.num_active,
-        num_active_error=float((variance + MODEL_ERROR**2).sqrt()) if p.num_active is None else 0.0,
+        num_active_error=_error(model, score) if p.num_active is None else 0.0,
         rate=model.rate.to(dtype),
         noise_var=float(model.noise_var) if p.noise_var is None else p.noise_var,
         spread=float(model.spread),
     )
+
+
+def _error(model: _Model, score: _Score) -> float:
+    """Return the standard error of the number of devices; all of it where the information is singular."""
+    total = model.towards_total()
+    variance = total @ torch.linalg.solve_ex(score.information, total)[0]
+    sound = bool((variance >= 0) & variance.isfinite())
+    return float(((variance if sound else model.rate.sum() ** 2) + MODEL_ERROR**2).sqrt())
 
 
 def _problem(
@@ -263,9 +281,24 @@ def _precision(variance: Tensor, cheap: Tensor | None = None) -> Tensor:
     return torch.diag(1 / variance) - weighted @ torch.linalg.solve(free.mT @ weighted + torch.diag(known), weighted.mT)
 
 
-def _fit(p: _Problem, start: "_Model | None", max_steps: int) -> tuple[_Model, _Score]:
+def _first_fit(p: _Problem, max_steps: int) -> tuple[_Model, _Score]:
+    """Fit from where the mean points to.
+
+    Codewords that nearly cancel, or devices unlike the base station, can turn the mean the other way. From there the fit may
+    climb to a round without devices, all of it noise, and stop at that smaller maximum; so it also starts from the energy.
+    """
+    told = _devices_from_mean(p)
+    found = _fit(p, _start(p, told), max_steps)
+    if p.num_active is None and told < LEAST_START:
+        other = _fit(p, _start(p, p.power * len(p.mean) / 2), max_steps)
+        if other[1].loss < found[1].loss - TOLERANCE:
+            return other
+    return found
+
+
+def _fit(p: _Problem, start: _Model, max_steps: int) -> tuple[_Model, _Score]:
     """Climb to the maximum of the posterior, taking only steps that go up."""
-    model, least = start or _start(p), LEAST_NOISE * p.power
+    model, least = start, LEAST_NOISE * p.power
     score, damping = _score(model, p), 0.1
     for _ in range(max_steps):
         keep = None if p.num_active is None else model.towards_total()
@@ -281,13 +314,18 @@ def _fit(p: _Problem, start: "_Model | None", max_steps: int) -> tuple[_Model, _
     return model, score
 
 
-def _start(p: _Problem) -> _Model:
-    """Match the mean along the expected direction, and give the noise what the energy leaves over."""
+def _devices_from_mean(p: _Problem) -> float:
+    """Return the multiple of the expected signal that is nearest to the mean."""
     direction = p.prior @ p.codebook
-    energy = p.power * len(direction)
+    return float(p.mean @ direction / (direction @ direction).clamp(min=MIN_POWER))  # codewords may cancel
+
+
+def _start(p: _Problem, devices: float) -> _Model:
+    """Begin with so many devices, and give the noise what the energy leaves over."""
+    energy = p.power * len(p.mean)
     # a device brings an energy of one or more, so there are at most `energy` of them; half a device keeps the log finite
-    K = p.num_active or (p.mean @ direction / (direction @ direction)).clamp(min(0.5, energy), energy)
-    left = (p.cov.trace() - K) / len(direction)
+    K = p.num_active or min(max(devices, LEAST_START), energy, MAX_DEVICES)
+    left = (p.cov.trace() - K) / len(p.mean)
     noise = left.clamp(min=0.05 * p.power) if p.noise_var is None else left.new_tensor(p.noise_var)
     return _Model(K * p.prior, noise.clamp(min=LEAST_NOISE * p.power), torch.ones_like(noise))
 
@@ -297,7 +335,7 @@ def _score(model: _Model, p: _Problem) -> _Score:
     C, rate, noise_var, spread = p.codebook, model.rate, model.noise_var, model.spread
     n, K, mean = len(rate), rate.sum(), rate @ C
     signal = C.mT @ (rate[:, None] * C) - torch.outer(mean, mean) / K
-    factor = torch.linalg.cholesky(spread * signal + noise_var * torch.eye(len(mean), dtype=C.dtype, device=C.device))
+    factor = _factor(spread * signal + noise_var * torch.eye(len(mean), dtype=C.dtype, device=C.device))
     precision = torch.cholesky_inverse(factor)
     residual = p.mean - mean
     cov_slots = min(p.num_slots, COV_SLOTS)
@@ -325,6 +363,16 @@ def _score(model: _Model, p: _Problem) -> _Score:
     information[:n, n:] = information[n:, :n].mT
     information[n:, n:] = corner.reshape(2, 2) * torch.outer(scale, scale)
     return _with_prior(_Score(loss * cov_slots, gradient * cov_slots, information * cov_slots), model, p)
+
+
+def _factor(covariance: Tensor) -> Tensor:
+    """Return the Cholesky factor; where rounding has left a direction without variance, of a little more covariance."""
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    if failed:
+        factor, _ = torch.linalg.cholesky_ex(
+            covariance + torch.diag(JITTER * covariance.diagonal().max().expand(len(factor)))
+        )
+    return factor
 
 
 def _with_prior(score: _Score, model: _Model, p: _Problem) -> _Score:

@@ -18,22 +18,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.decode.amp_da import exact_counts, noise_per_slot
-from aircomp.decode.base import Decoded, check_codebook, check_received
-from aircomp.decode.estimate import MAX_STEPS, RoundEstimate, estimate_round, reestimate_round
+from aircomp.decode.base import MAX_DEVICES, Decoded, check_codebook
+from aircomp.decode.estimate import MAX_STEPS, MIN_RATE, RoundEstimate, estimate_round, reestimate_round
+from aircomp.decode.heard import hear
 from aircomp.decode.prior import poisson_posterior, reach_for, variance
-from aircomp.decode.rounding import conclude
 from aircomp.decode.side import slot_rates
 from aircomp.errors import ConfigError
 
 # Message passing is told at least this noise variance. Told of none at all it can lock into a wrong corner; with this
 # much, integers (one apart, behind unit-norm codewords) are still told apart with certainty, exp(−1/(8·0.008)) ≈ 1e-7.
 MIN_NOISE = 0.008
+# Of z: message passing that explodes stays finite. No signal within range comes near.
+MAX_STATE = 1e9
 # Passes over some of the slots settle noise and rates: over this many, or a sixteenth of the round.
 PILOT_SLOTS = 256
 # The first of them is told at least this share of the received power as noise: moments of a few hundred slots can leave too
 # little, with which message passing explodes, while with too much it only decodes less.
 PILOT_NOISE = 0.05
+MIN_FOUND = 1e-12  # devices: a round is nobody's at less than half of one, but shares need a sum
 # Of a first decoding, which only tells how groups of slots differ: ten tell no more (.627 at 0 dB, .930 at 5 dB with either).
 FIRST_ITERATIONS = 5
 
@@ -85,7 +87,8 @@ def output_block(
     v_new = s.nu @ book.rows_squared
     d_eff = noise_var + s.v  # paper: d; renamed, d is the fragment length
     z_new = s.x_hat @ book.rows - gamma * (y - s.z) * v_new / d_eff
-    return replace(s, z=torch.lerp(z_new, s.z, eta), v=torch.lerp(v_new, s.v, eta))
+    z = torch.lerp(z_new, s.z, eta).clamp(-MAX_STATE, MAX_STATE)
+    return replace(s, z=z, v=torch.lerp(v_new, s.v, eta))
 
 
 def pseudo_channel(
@@ -117,7 +120,7 @@ def input_block(
 ) -> AmpState:
     """Refresh the counts' posterior mean and variance (Sec. III-E, input block, with a plain Poisson prior)."""
     R, V = pseudo_channel(s, y, book, noise_var)
-    x_hat, nu = poisson_posterior(R, V, rate, reach=reach, agreement=agreement)
+    x_hat, nu = poisson_posterior(R.clamp(max=MAX_DEVICES), V, rate, reach=reach, agreement=agreement)
     return replace(s, x_hat=x_hat, nu=nu)
 
 
@@ -185,15 +188,14 @@ class Gamp:
         quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
     ) -> Decoded:
         """Estimate the counts of every slot; with side information in two passes (`aircomp.decode.side`)."""
-        popularity = check_received(received, popularity, self.codebook).to(received)
-        codebook = self.codebook.to(received)
-        given = None if noise_var is None else noise_per_slot(noise_var, received)
-        exact = exact_counts(received, codebook)
+        side = {"slot_layers": slot_layers, "bs_indices": bs_indices}
+        heard = hear(self.codebook, received, popularity, num_active, noise_var, **side)
+        exact = heard.exact()
         if exact is not None:
-            return conclude(exact, noise_per_slot(0, received) if given is None else given, num_active)
-        shared, noise = self.estimate(received, popularity, num_active, given)
-        rate = self.slot_rates(received, noise, shared.rate, slot_layers, bs_indices)
-        return conclude(self._means(received, noise, rate, self.iterations), noise, shared.num_active)
+            return exact
+        shared, noise = self.estimate(heard.received, heard.popularity, heard.num_active, heard.noise_var)
+        rate = self.slot_rates(heard.received, noise, shared.rate, slot_layers, bs_indices)
+        return heard.conclude(self.means(heard.received, noise, rate, self.iterations), noise, shared.num_active)
 
     @torch.no_grad()
     def slot_rates(
@@ -206,12 +208,13 @@ class Gamp:
         """Return what to expect of every slot: the round's rates, or with side information those of a first decoding."""
         if all(groups is None for groups in groupings) or not rate.any() or len(received) == 0:
             return rate[None]
-        first = self._means(received, noise_var, rate[None], min(FIRST_ITERATIONS, self.iterations))
+        first = self.means(received, noise_var, rate[None], min(FIRST_ITERATIONS, self.iterations))
         return slot_rates(first, rate, *groupings)
 
-    def _means(
+    def means(
         self, received: Tensor, noise_var: Tensor, rate: Float[Tensor, "#slots codewords"], iterations: int
     ) -> Tensor:
+        """Return the soft counts for known noise and rates, which are one row for all slots or one for each."""
         mean = received.new_zeros(len(received), rate.shape[1])
         for rows, s in self._run(received, noise_var, rate, self.chunk, iterations):
             mean[rows] = s.x_hat
@@ -233,7 +236,7 @@ class Gamp:
         power = float(received.double().square().mean()) if len(received) else 0.0
         if noise_var is None and self.pilot_passes:
             shared = replace(shared, noise_var=max(shared.noise_var, PILOT_NOISE * power))
-        for _ in range(self.pilot_passes if len(received) and shared.num_active else 0):
+        for _ in range(self.pilot_passes if len(received) and shared.rate.any() else 0):
             noise = self._spread(received, shared.noise_var) if noise_var is None else noise_var
             pilot = self._pilot(received[::stride], noise[::stride], shared.rate, power)
             doubt = min(1.0, pilot.unsure / shared.num_active)
@@ -311,10 +314,11 @@ class _Pilot:
         """
         weight = shared.num_active_error**2 / (shared.num_active_error**2 + self.unsure**2 + 1e-12)  # 0/0 if K is given
         num_active = shared.num_active + weight * (float(self.rate.sum()) - shared.num_active)
+        num_active = min(max(num_active, MIN_FOUND), MAX_DEVICES)
         return replace(
             shared,
             num_active=num_active,
-            rate=shared.rate * (num_active / shared.num_active),
+            rate=(shared.rate * (num_active / shared.num_active)).clamp(min=MIN_RATE),
             noise_var=self.noise_var if noise_var is None else noise_var,
         )
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from aircomp.decode.cnn import Workspace
 from aircomp.decode.gamp import MIN_NOISE, AmpState, PreparedCodebook, output_block, pseudo_channel, start
-from aircomp.decode.prior import Moments, log_odds_spike, log_odds_truncated
+from aircomp.decode.prior import MAX_EXPONENT, Moments, log_odds_spike, log_odds_truncated
 from aircomp.decode.tempered import CountTable, tempered_posterior
 
 Order = Literal["updated", "paper"]
@@ -29,6 +29,7 @@ Total = Literal["estimate", "em"]
 Start = Literal["round", "slot"]
 
 MIN_RATE = 1e-9  # keeps log λ finite if somebody's rates hold a zero; a codeword chosen once in 1e9 slots
+MIN_LOG_RATE = -46.0  # after EM: a rate of 1e-20, whose own logarithms and exponentials still have room in float32
 MIN_VARIANCE = 1e-8  # of counts: the square root of none has no slope, and the confidence of EM no bound
 MIN_ACTIVITY = 1e-6  # α stays this far from 0 and 1, where log-odds are infinite
 MAX_CORRECTION = 3.0  # standard deviations of the posterior that the CNN may add
@@ -214,6 +215,7 @@ def expectation_maximisation(
     log_rate = belief.log_rate + step * (proposal.log() - expected)
     if log_total is not None:
         log_rate = log_rate - log_rate.logsumexp(1, keepdim=True) + log_total
+    log_rate = log_rate.clamp(min=MIN_LOG_RATE)
     activity = torch.lerp(tied_activity(log_rate), active, k.activity_gate)
     noise_var = belief.noise_var if hold_noise else merge_noise(belief.noise_var, noise, k.noise_gate)
     return Belief(log_rate, activity, noise_var)
@@ -225,4 +227,5 @@ def merge_noise(
     """Move the noise towards the proposal in the log domain; one for the round moves all slots by the same factor."""
     now = noise_var if len(proposal) == len(noise_var) else noise_var.mean(dtype=torch.float64).to(noise_var)
     tiny = torch.finfo(noise_var.dtype).tiny  # of a silent slot
-    return noise_var * ((proposal.clamp(min=tiny).log() - now.clamp(min=tiny).log()) * gate).exp()
+    change = (proposal.clamp(min=tiny).log() - now.clamp(min=tiny).log()) * gate
+    return noise_var * change.clamp(max=MAX_EXPONENT).exp()

@@ -14,7 +14,7 @@ others from draws of the prior, under noise that sinks to its true level. Chains
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -22,11 +22,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp import rng as rngs
-from aircomp.decode.amp_da import exact_counts, noise_per_slot
 from aircomp.decode.base import Decoded, check_codebook, check_received
 from aircomp.decode.gamp import MIN_NOISE, Gamp, PreparedCodebook, iterate
+from aircomp.decode.heard import hear, noise_per_slot
 from aircomp.decode.prior import reach_for
-from aircomp.decode.rounding import conclude, round_to_sum
+from aircomp.decode.rounding import round_to_sum
 from aircomp.errors import ConfigError
 
 # Random numbers are drawn for so many slots at a time, from a generator of their own, whatever is computed at a time.
@@ -36,6 +36,8 @@ BLOCK = 256
 HOT = 0.25
 # Below this variance float32 no longer knows the exponents to a tenth of a nat, and wrong labels weigh exp(−5000).
 LEAST_NOISE = 1e-4
+# With more devices the samples of a chunk no longer fit into memory; what message passing decodes then stands.
+MOST_SAMPLED = 500
 
 
 @dataclass(frozen=True)
@@ -187,15 +189,19 @@ class Posterior:
         quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
     ) -> Decoded:
         """Estimate the counts of every slot; with side information from the rates of a first pass by message passing."""
-        popularity = check_received(received, popularity, self.codebook).to(received)
-        given = None if noise_var is None else noise_per_slot(noise_var, received)
-        exact = exact_counts(received, self.codebook.to(received))
+        side = {"slot_layers": slot_layers, "bs_indices": bs_indices}
+        heard = hear(self.codebook, received, popularity, num_active, noise_var, **side)
+        exact = heard.exact()
         if exact is not None:
-            return conclude(exact, noise_per_slot(0, received) if given is None else given, num_active)
-        shared, noise = self.gamp.estimate(received, popularity, num_active, given)
-        rate = self.gamp.slot_rates(received, noise, shared.rate, slot_layers, bs_indices)
-        samples = self.sample(received, rate, round(shared.num_active), noise)
-        return Decoded(samples.median, samples.mean, shared.num_active, noise)
+            return exact
+        shared, noise = self.gamp.estimate(heard.received, heard.popularity, heard.num_active, heard.noise_var)
+        rate = self.gamp.slot_rates(heard.received, noise, shared.rate, slot_layers, bs_indices)
+        if shared.num_active > MOST_SAMPLED:
+            soft = self.gamp.means(heard.received, noise, rate, self.gamp.iterations)
+            return heard.conclude(soft, noise, shared.num_active)
+        samples = self.sample(heard.received, rate, round(shared.num_active), noise)
+        decoded = heard.conclude(samples.mean, noise, shared.num_active)
+        return replace(decoded, counts=samples.median)
 
     @torch.no_grad()
     def sample(

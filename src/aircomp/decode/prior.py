@@ -15,8 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aircomp.decode.base import MAX_DEVICES
+
 # a codeword that nobody chooses has an urn of this size: its weight stays finite
 MIN_SHAPE = 1e-12
+# Counts summed either side of a mode, however wide the pseudo-channel: time and tables stay bounded.
+MAX_REACH = 256
 # log-weight given up beyond the reach: exp(−16) is the resolution of float32
 NEGLIGIBLE = 16.0
 # Exponents stop here. Above: a mode misplaced by rounding would overflow, and exp(60) outweighs everything already.
@@ -38,7 +42,7 @@ def reach_for(variance: float, max_count: int) -> int:
     A count k away from the mode weighs at most exp(−k(k−1)/2V), whatever the rate.
     """
     reach = math.ceil((math.sqrt(1 + 8 * NEGLIGIBLE * variance) - 1) / 2)
-    return max(1, min(reach, max_count))
+    return max(1, min(reach, max_count, MAX_REACH))
 
 
 def poisson_posterior(
@@ -178,6 +182,12 @@ def _sum_outwards(
         first = torch.add(first, above - below, alpha=k)
         second = torch.add(second, both, alpha=k * k)
         up, down = up * shrink, down * shrink
+    if not math.isfinite(second.sum().item()):
+        # beyond a mode that is misplaced by more than the reach, weights grow without end: the last one outweighs the others
+        lost = ~second.isfinite()
+        end = torch.where(above > below, reach, -reach).to(mode)
+        zeroth, first = zeroth.masked_fill(lost, 1.0), torch.where(lost, end, first)
+        second = torch.where(lost, end**2, second)
     offset = first / zeroth
     return zeroth, offset, second / zeroth - offset**2
 
@@ -205,7 +215,7 @@ def _urn_mode(R: Tensor, V: Tensor, shape: Tensor, log_p: Tensor) -> Tensor:
     for _ in range(2):
         at = upper.clamp(min=1.5)  # between the first count and the second: below lies the step from zero
         upper = R + 0.5 + V * (log_p + torch.log((at + (shape - 1)) / at))
-    upper = upper.floor().clamp(min=1)
+    upper = upper.floor().clamp(1, MAX_DEVICES)
     above_zero = shape.log() + log_p + (upper - 1) * (log_p + torch.log(shape + upper / 2)) - _log_factorial(upper)
     return upper.where(above_zero + upper * (R - upper / 2) / V > 0, 0)
 

@@ -1,13 +1,11 @@
 """From soft counts to integers that sum to the number of devices (Sec. III-E, post-processing)."""
 
-import math
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.decode.base import Decoded
-from aircomp.errors import ConfigError, DecodeDiverged, ShapeError
+from aircomp.decode.base import Decoded, check_num_active
+from aircomp.errors import DecodeDiverged, ShapeError
 
 _CHUNK = 512  # slots at a time: a few [chunk, codewords] temporaries then stay in cache
 _HALVINGS = 8  # of the threshold's bracket; what is left over after them is a count or two a slot
@@ -83,9 +81,9 @@ def conclude(
     """
     if not torch.isfinite(mean).all():
         raise DecodeDiverged("the decoder's soft counts are not finite; check the codebook and the noise variance")
-    if num_active is not None and not 0 <= num_active < math.inf:
-        raise ConfigError(f"num_active is {num_active}; expected zero or more devices, or None to estimate them")
-    if num_active is None:
+    if num_active is not None:
+        check_num_active(num_active)
+    else:
         num_active = mean.sum(1, dtype=torch.float64).mean().item() if len(mean) else 0.0
     counts = round_to_sum(mean, max(0, round(num_active)))
     return Decoded(counts=counts, mean=mean, num_active_hat=float(num_active), noise_var=noise_var)

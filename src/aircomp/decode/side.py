@@ -50,7 +50,8 @@ def slot_rates(
     for groups in groupings:
         if groups is not None:
             check_groups(groups, len(mean))
-            log_ratio += (group_shares(mean, shares, groups) / shares).log().to(mean)[groups.long()]
+            groups = groups.unique(return_inverse=True)[1]  # numbered without gaps, however large the numbers given
+            log_ratio += (group_shares(mean, shares, groups) / shares).log().to(mean)[groups]
     return rate.sum() * torch.softmax(shares.log().to(mean) + log_ratio, dim=1)
 
 
@@ -64,14 +65,16 @@ def group_shares(
     return sums / sums.sum(1, keepdim=True)
 
 
-def check_groups(groups: Tensor, num_slots: int) -> None:
+def check_groups(groups: Tensor, num_slots: int, name: str = "side information") -> None:
     """See that there is a group for every slot.
 
     Raises:
         ShapeError: If there is not.
     """
-    if groups.shape != (num_slots,) or groups.is_floating_point() or (groups.numel() and int(groups.min()) < 0):
-        raise ShapeError(
-            f"side information has shape {tuple(groups.shape)} and type {groups.dtype}; expected one non-negative integer "
-            f"for each of {num_slots} slots"
-        )
+    expected = f"expected one non-negative integer for each of {num_slots} slots"
+    if not isinstance(groups, Tensor):
+        raise ShapeError(f"{name} is {type(groups).__name__}; {expected}")
+    if groups.shape != (num_slots,) or groups.is_floating_point() or groups.is_complex():
+        raise ShapeError(f"{name} has shape {tuple(groups.shape)} and type {groups.dtype}; {expected}")
+    if groups.numel() and int(groups.min()) < 0:
+        raise ShapeError(f"{name} holds {int(groups.min())}; {expected}")

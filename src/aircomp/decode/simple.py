@@ -6,9 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.decode.amp_da import exact_counts, noise_per_slot
-from aircomp.decode.base import Decoded, check_codebook, check_received
-from aircomp.decode.rounding import conclude
+from aircomp.decode.base import MAX_DEVICES, Decoded, check_codebook
+from aircomp.decode.heard import exact_counts, hear, noise_per_slot
 from aircomp.errors import ConfigError, ShapeError
 
 _CHUNK = 512  # slots at a time, so that the [chunk, codewords] temporaries stay in cache
@@ -37,9 +36,10 @@ class Omp:
         quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
     ) -> Decoded:
         """Estimate the counts of every slot; the popularity serves only to estimate how many devices there are."""
-        popularity = check_received(received, popularity, self.codebook).to(received)
-        codebook = self.codebook.to(received)
-        noise = None if noise_var is None else noise_per_slot(noise_var, received)
+        side = {"slot_layers": slot_layers, "bs_indices": bs_indices}
+        heard = hear(self.codebook, received, popularity, num_active, noise_var, **side)
+        received, popularity, codebook, noise = heard.received, heard.popularity, heard.codebook, heard.noise_var
+        num_active = heard.num_active
         floor = received.new_zeros(len(received)) if noise is None else noise * codebook.shape[1]
         # more codewords than channel uses are not independent
         most = min(codebook.shape) if num_active is None else min(*codebook.shape, max(0, round(num_active)))
@@ -48,7 +48,7 @@ class Omp:
             parts = zip(received.split(_CHUNK), floor.split(_CHUNK), strict=True)
             mean = torch.cat([_pursue(y, codebook, f, most) for y, f in parts])
             num_active = _num_active(received, popularity, codebook, mean) if num_active is None else num_active
-        return conclude(mean, _residual_var(received, mean, codebook) if noise is None else noise, num_active)
+        return heard.conclude(mean, _residual_var(received, mean, codebook) if noise is None else noise, num_active)
 
 
 class Nnls:
@@ -73,14 +73,15 @@ class Nnls:
         quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
     ) -> Decoded:
         """Estimate the counts of every slot; the popularity serves only to estimate how many devices there are."""
-        popularity = check_received(received, popularity, self.codebook).to(received)
-        codebook = self.codebook.to(received)
-        noise = None if noise_var is None else noise_per_slot(noise_var, received)
+        side = {"slot_layers": slot_layers, "bs_indices": bs_indices}
+        heard = hear(self.codebook, received, popularity, num_active, noise_var, **side)
+        received, popularity, codebook, noise = heard.received, heard.popularity, heard.codebook, heard.noise_var
+        num_active = heard.num_active
         mean = exact_counts(received, codebook)
         if mean is None:
             mean = torch.cat([_fista(y, codebook, self.num_steps) for y in received.split(_CHUNK)])
             num_active = _num_active(received, popularity, codebook, mean) if num_active is None else num_active
-        return conclude(mean, _residual_var(received, mean, codebook) if noise is None else noise, num_active)
+        return heard.conclude(mean, _residual_var(received, mean, codebook) if noise is None else noise, num_active)
 
 
 class Genie:
@@ -101,6 +102,9 @@ class Genie:
         """Return `truth`, whose rows all sum to the number of devices; a noise variance that is not given is zero."""
         if truth is None:
             raise ConfigError("the genie was not told the counts; pass truth=, or choose a decoder that needs no truth")
+        if not isinstance(truth, Tensor) or truth.is_floating_point() or truth.is_complex():
+            kind = truth.dtype if isinstance(truth, Tensor) else type(truth).__name__
+            raise ShapeError(f"truth is {kind}; expected integers, how many devices sent each codeword in each slot")
         if truth.shape != (len(received), len(popularity)):
             expected = [len(received), len(popularity)]
             raise ShapeError(f"truth has shape {tuple(truth.shape)}; expected {expected} for this signal")
@@ -129,7 +133,10 @@ def _pursue(
             break
         block = gram[support[:, :, None], support[:, None, :]]
         weights, _ = torch.linalg.solve_ex(block, matched[rows].gather(1, support))
-        x[rows] = x[rows].scatter(1, support, weights)
+        # nearly dependent codewords have weights of any size, or none: such a slot keeps what it had before
+        sound = weights.abs().amax(1) <= MAX_DEVICES
+        rows, support = rows[sound], support[sound]
+        x[rows] = x[rows].scatter(1, support, weights[sound])
     return x
 
 

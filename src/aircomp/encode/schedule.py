@@ -16,6 +16,7 @@ import math
 from itertools import pairwise
 from typing import Annotated, Literal
 
+import torch
 from jaxtyping import Float, Int, Shaped
 from pydantic import Field
 from torch import Tensor
@@ -119,7 +120,10 @@ def combine(received: Float[Tensor, "copies uses"], repeat: int) -> tuple[Float[
     if repeat == 1:
         return received, None
     copies = received.unflatten(0, (-1, repeat))
-    return copies.mean(dim=1), float(copies.double().var(dim=1).mean()) / repeat
+    combined = copies.mean(dim=1)
+    if not torch.isfinite(combined).all():  # their sum is beyond the type's range
+        combined = (copies / repeat).sum(dim=1)
+    return combined, float(copies.double().var(dim=1).mean()) / repeat
 
 
 def estimate_snr_db(combined: Float[Tensor, "asked uses"], noise_var: float, repeat: int) -> float:
@@ -132,6 +136,6 @@ def estimate_snr_db(combined: Float[Tensor, "asked uses"], noise_var: float, rep
     """
     power = float(combined.double().square().mean()) - noise_var
     low, high = SNR_RANGE_DB
-    if power <= 0 or noise_var <= 0:
+    if power <= 0 or noise_var <= 0 or power == math.inf:
         return low if power <= 0 else high
     return min(max(10 * math.log10(power / (noise_var * repeat)), low), high)

@@ -252,6 +252,7 @@ class _Training:
             "seconds": round(progress.seconds, 1),
             "ended": progress.ended(self.settings),
             "batches_per_step": self.batches_per_step,
+            "num_active": self.split.num_active,
             "rounds": self.split.names,
         }
         config = self.settings.model_dump(mode="json")

@@ -136,6 +136,12 @@ class Split:
         return {part: sorted(r.name for r in rounds) for part, rounds in parts.items()}
 
     @property
+    def num_active(self) -> list[int]:
+        """Fewest and most active devices of the rounds that are trained on."""
+        numbers = [len(r.indices) for r in self.train]
+        return [min(numbers), max(numbers)]
+
+    @property
     def num_codewords(self) -> int:
         """Codewords of all the rounds' quantisation codebooks."""
         return len(self.train[0].popularity)

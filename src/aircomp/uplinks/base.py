@@ -9,6 +9,7 @@ A scheme never sees the truth on its receiving side: `decode` gets what the ante
 `diagnose` compares both sides afterwards, for metrics only.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -24,6 +25,9 @@ from aircomp.quantize.fragment import join, num_slots
 Readout = Literal["auto", "integers", "soft", "norm", "unbiased"]
 """The mean of the decoded integers, of their posterior means, the latter at the norm of the former, or not shrunk; auto is
 the last one for the mean, and integers for every other rule."""
+
+
+MIN_DEVICES = 1e-3  # soft counts with a smaller sum mean that nobody sent
 
 
 @dataclass(frozen=True)
@@ -160,7 +164,9 @@ def _soft_mean(
 ) -> Float[Tensor, "slots fragment"]:
     """Divide by the devices of the round: of a slot that tells little, the sum of the soft counts tells little too."""
     devices = float(soft_counts.sum(1).double().mean()) if len(soft_counts) else 0.0
-    soft = towards_sum(soft_counts.to(codewords), devices) @ codewords / (devices or 1.0)  # nobody found: zeros already
+    if devices < MIN_DEVICES:
+        return torch.zeros_like(of_integers)
+    soft = towards_sum(soft_counts.to(codewords), devices) @ codewords / devices
     if readout == "norm":
         return with_norm_of(of_integers, soft)
     return soft if readout == "soft" else not_shrunk(soft, soft_counts, codewords, of_integers)
@@ -200,6 +206,7 @@ def not_shrunk(
     independently by the round's popularity $\pi$, the mean of the soft counts: in a slot
     $(1 - 1/K)\|\pi Q\|^2 + \sum_j \pi_j \|q_j\|^2 / K$. Where slots tell much, devices are seen to agree more than that,
     and the mean of the integers has the energy. Each is too small where the other holds, so the larger one counts.
+    No mean of codewords is longer than the longest of them; soft counts that cancel would otherwise be lengthened at will.
 
     Args:
         update: The mean of soft counts.
@@ -214,4 +221,5 @@ def not_shrunk(
     popularity, words = soft_counts.double().mean(0) / devices, codewords.double()
     together, apart = (popularity @ words).square().sum(), popularity @ words.square().sum(1)
     independent = len(update) * float((1 - 1 / devices) * together + apart / devices)
-    return update * max(1.0, independent / energy, certain / energy)
+    longest = math.sqrt(len(update) * float(words.square().sum(1).max()) / energy)
+    return update * max(1.0, min(max(independent, certain) / energy, longest))
