@@ -35,19 +35,37 @@ MOST_LEVELS = 32
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary neighbour of `path`, then rename it: readers see all of it or nothing."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def replace(temporary: Path) -> None:
         write(temporary)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
+
+    _to_neighbour(path, replace)
+
+
+def _to_neighbour(path: Path, write: Callable[[Path], None]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(temporary)
     except (OSError, ValueError) as error:  # a value error is a path or a text that no file can have
         reason = getattr(error, "strerror", None) or error
         raise ArtefactError(f"cannot write {path}: {reason}; free some space or choose another --out") from error
     finally:
         with contextlib.suppress(OSError, ValueError):
             temporary.unlink()
+
+
+def check_writable(path: Path) -> None:
+    """See that a file can be written, before the work that fills it."""
+
+    def probe(temporary: Path) -> None:
+        temporary.touch()
+        temporary.unlink()
+
+    _to_neighbour(path, probe)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aircomp.artefact import MOST_TENSOR_BYTES, check_file, write_atomically
+from aircomp.artefact import MOST_TENSOR_BYTES, check_file, check_writable, write_atomically
 from aircomp.decode.cnn import Cnn, Workspace
 from aircomp.decode.gamp import MIN_NOISE, AmpState, PreparedCodebook
 from aircomp.decode.net_blocks import (
@@ -214,7 +214,8 @@ BEGINNINGS: dict[Format, bytes] = {"onnx": b"\x08", "torch": b"PK\x03\x04"}
 
 
 def _check_replaced(path: Path, format: Format, *, overwrite: bool) -> None:
-    """See that only an earlier export is replaced."""
+    """See that the file can be written, and that only an earlier export is replaced."""
+    check_writable(path)
     if not os.path.lexists(path):
         return
     if not overwrite:
