@@ -41,6 +41,7 @@ _RUN = (
     "model.safetensors",
     "checkpoint/state.safetensors",
     "checkpoint/memory_*.safetensors",
+    "checkpoint/fixed.safetensors",
     "metrics.jsonl",
 )
 _RUN += ("events.out.tfevents.*", "curves.png", "partition.png", "report.html", "config.toml")
