@@ -1,6 +1,5 @@
 import multiprocessing
 import os
-import tomllib
 
 import pytest
 import torch
@@ -78,8 +77,9 @@ def test_tensor_hash_sees_values_shapes_and_types():
     assert len(hashes) == 4
 
 
-def test_toml_survives_a_round_trip():
-    values = {"a": 1, "b": 'x"y', "c": True, "d": 1e-06, "e": [1, 2], "none": None, "group": {"x": 2.5, "y": "z"}}
-    read = tomllib.loads(artefact.to_toml(values))
-    del values["none"]
-    assert read == values
+def test_toml_survives_a_round_trip(tmp_path):
+    values = {"a": 1, "b": 'x"y', "c": True, "d": 1e-06, "e": [1, 2], "none": None, "group": {"x": 2.5, "no": None}}
+    artefact.write_toml(tmp_path / "x.toml", values)
+    assert artefact.read_toml(tmp_path / "x.toml") == {
+        "a": 1, "b": 'x"y', "c": True, "d": 1e-06, "e": [1, 2], "group": {"x": 2.5}
+    }  # fmt: skip

@@ -154,8 +154,8 @@ def rewrite(directory, **changes):
 @pytest.mark.parametrize(
     ("codebook", "message"),
     [
-        (None, "holds no codebook"),
-        (torch.zeros(5), "holds no codebook"),
+        (None, "lacks codebook"),
+        (torch.zeros(5), r"codebook is float32 \[5\]; expected float32 \[codewords, uses\]"),
         (torch.ones(1, 16), "claims 1 codewords of length 16"),
         (torch.ones(16, 16), "unit norm"),
         (torch.full((16, 16), torch.nan), "not finite"),
@@ -172,5 +172,5 @@ def test_weights_that_are_not_finite_are_refused(tmp_path):
     make_layer().save(tmp_path)
     name, weight = next((k, v) for k, v in read_tensors(tmp_path / "layer.safetensors")[0].items() if k != "codebook")
     rewrite(tmp_path, **{name: torch.full_like(weight, torch.inf)})
-    with pytest.raises(ArtefactError, match="weights that are not finite"):
+    with pytest.raises(ArtefactError, match="holds numbers that are not finite"):
         CommunicationLayer.load(tmp_path)

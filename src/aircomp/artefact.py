@@ -1,40 +1,71 @@
-"""Files that survive: atomic writes, checked reads, hashes, run directories that are never lost.
+"""Files that survive: checked reads, atomic writes, hashes, locks. The one place that opens the files of a run.
 
-Only safetensors, JSON, JSON lines and TOML; nothing pickled, nothing executed.
+Only safetensors, JSON, JSON lines and TOML; nothing pickled, nothing executed. Before a file is read, it is seen to be a
+regular one (no pipe, device or directory) of a size that its kind may have.
 """
 
 import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+import stat
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import tomli_w
 import torch
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from aircomp.errors import ArtefactError
 
+MOST_TEXT_BYTES = 64 * 2**20
+"""No JSON, JSON lines or trace of ours is larger."""
+MOST_TOML_BYTES, MOST_TOML_LINE = 64 * 2**10, 4096
+"""The parser takes time in the square of a dotted key: a line of 4,096 characters takes a fifth of a second."""
+MOST_TENSOR_BYTES = 16 * 2**30
+"""Tensors are mapped into memory and read when they are used, after their shapes were checked."""
+MOST_LEVELS = 32
+"""Nothing of ours is nested deeper, and a reader must not run out of stack."""
+
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary neighbour of `path`, then rename it: readers see all of it or nothing."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def replace(temporary: Path) -> None:
         write(temporary)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as error:
-        raise ArtefactError(
-            f"cannot write {path}: {error.strerror or error}; free some space or choose --out"
-        ) from error
+
+    _to_neighbour(path, replace)
+
+
+def _to_neighbour(path: Path, write: Callable[[Path], None]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(temporary)
+    except (OSError, ValueError) as error:  # a value error is a path or a text that no file can have
+        reason = getattr(error, "strerror", None) or error
+        raise ArtefactError(f"cannot write {path}: {reason}; free some space or choose another --out") from error
     finally:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             temporary.unlink()
+
+
+def check_writable(path: Path) -> None:
+    """See that a file can be written, before the work that fills it."""
+
+    def probe(temporary: Path) -> None:
+        temporary.touch()
+        temporary.unlink()
+
+    _to_neighbour(path, probe)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -51,14 +82,90 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file, or say in one sentence what is wrong with it."""
+def write_toml(path: Path, values: Mapping[str, Any]) -> None:
+    """Write nested settings as a TOML file, atomically; None, which TOML does not have, is left out."""
+    write_text(path, tomli_w.dumps(_without_none(values)))
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in values.items() if value is not None}
+    return {name: _without_none(value) if isinstance(value, dict) else value for name, value in kept.items()}
+
+
+def check_file(path: Path, most_bytes: int) -> None:
+    """See that `path` is a regular file of at most so many bytes, without opening it.
+
+    Raises:
+        ArtefactError: If it is missing, something else than a file, or larger.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
         raise ArtefactError(f"{path} does not exist; check the path") from None
     except (OSError, ValueError) as error:
-        raise ArtefactError(f"{path} is not readable JSON ({error}); restore it or make it anew") from None
+        raise ArtefactError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}); check it") from None
+    if not stat.S_ISREG(found.st_mode):
+        what = "directory" if stat.S_ISDIR(found.st_mode) else "pipe, socket or device"
+        raise ArtefactError(f"{path} is a {what}; expected a file")
+    if found.st_size > most_bytes:
+        limit = f"{most_bytes >> 20} MB" if most_bytes >= 2**20 else f"{most_bytes >> 10} kB"
+        raise ArtefactError(f"{path} is larger than {limit}, which no file of its kind is; check the path")
+
+
+def read_text(path: Path, most_bytes: int = MOST_TEXT_BYTES) -> str:
+    """Read a text file, or say in one sentence what is wrong with it."""
+    check_file(path, most_bytes)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtefactError(f"{path} is not readable text ({error}); restore it or make it anew") from None
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file, or say in one sentence what is wrong with it."""
+    return _parsed(path, read_text(path), json.loads, "JSON")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file, or say in one sentence what is wrong with it."""
+    text = read_text(path, MOST_TOML_BYTES)
+    if max(map(len, text.splitlines()), default=0) > MOST_TOML_LINE:
+        raise ArtefactError(f"{path} has a line of more than {MOST_TOML_LINE} characters; break it into several")
+    return _parsed(path, text, tomllib.loads, "TOML")
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read JSON lines, an object each; the last one may be half written, and is then left out."""
+    lines = read_text(path).splitlines()
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = _parsed(path, line, json.loads, "JSON")
+        except ArtefactError:
+            if number == len(lines):
+                break
+            raise ArtefactError(f"line {number} of {path} is not JSON; restore it or make it anew") from None
+        if not isinstance(record, dict):
+            raise ArtefactError(f"line {number} of {path} is not an object; restore it or make it anew")
+        records.append(record)
+    return records
+
+
+def _parsed(path: Path, text: str, parse: Callable[[str], Any], language: str) -> Any:
+    try:
+        value = parse(text)
+        if _is_deep(value, MOST_LEVELS):
+            raise RecursionError
+    except RecursionError:
+        raise ArtefactError(f"{path} is nested too deeply; restore it or make it anew") from None
+    except ValueError as error:
+        raise ArtefactError(f"{path} is not readable {language} ({error}); restore it or make it anew") from None
+    return value
+
+
+def _is_deep(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels == 0 or any(_is_deep(each, levels - 1) for each in inner)
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
@@ -74,24 +181,66 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     write_atomically(path, write)
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read a safetensors file and its metadata, or say in one sentence what is wrong with it."""
-    if not path.is_file():
-        raise ArtefactError(f"{path} does not exist; check the path")
+def read_tensors(path: Path, most_bytes: int = MOST_TENSOR_BYTES) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read a safetensors file and its metadata, or say in one sentence what is wrong with it.
+
+    Tensors are mapped, not copied: check them with `expect_tensor` before they are used.
+    """
+    check_file(path, most_bytes)
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise ArtefactError(f"{path} is damaged or not a safetensors file ({error}); make it anew") from None
 
 
 def read_metadata(path: Path) -> dict[str, str]:
     """Read only the metadata of a safetensors file."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return dict(file.metadata() or {})
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ArtefactError(f"{path} is damaged or not a safetensors file ({error}); make it anew") from None
+    return read_tensors(path)[1]
+
+
+Content = torch.dtype | Literal["integers", "reals"]
+_CONTENTS: dict[Content, tuple[torch.dtype, ...]] = {
+    "integers": (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    "reals": (torch.float16, torch.bfloat16, torch.float32, torch.float64),
+}
+
+
+def expect_tensor(
+    path: Path, tensors: Mapping[str, Tensor], name: str, content: Content, shape: Sequence[int | str], remedy: str
+) -> Tensor:
+    """Return the tensor `name` of a file, once it is seen to be what a reader can use.
+
+    Args:
+        path: The file, to be named in errors.
+        tensors: What it holds.
+        name: Which of them.
+        content: Its type, or what it must be a kind of.
+        shape: Its axes, each a number or the word for one of any length but zero.
+        remedy: What to do about a file that holds something else.
+
+    Raises:
+        ArtefactError: If it is missing, of another type or shape, or not finite.
+    """
+    if name not in tensors:
+        raise ArtefactError(f"{path} lacks {name}; {remedy}")
+    tensor = tensors[name]
+    fits = [
+        size == axis if isinstance(axis, int) else size > 0 for size, axis in zip(tensor.shape, shape, strict=False)
+    ]
+    if tensor.ndim != len(shape) or not all(fits) or tensor.dtype not in _CONTENTS.get(content, (content,)):
+        axes = ", ".join(map(str, shape))
+        raise ArtefactError(
+            f"{path}: {name} is {_type_name(tensor.dtype)} {list(tensor.shape)}; expected {_type_name(content)} [{axes}]; "
+            f"{remedy}"
+        )
+    if tensor.is_floating_point() and not all(torch.isfinite(part).all() for part in tensor.flatten().split(2**24)):
+        raise ArtefactError(f"{path}: {name} holds numbers that are not finite; {remedy}")
+    return tensor
+
+
+def _type_name(content: Content) -> str:
+    return str(content).removeprefix("torch.")
 
 
 def tensor_hash(*tensors: Tensor) -> str:
@@ -109,33 +258,25 @@ def config_hash(config: Any) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
+class InUse(ArtefactError):
+    """A directory that another process works in."""
+
+
 @contextlib.contextmanager
 def lock(directory: Path) -> Iterator[None]:
     """Hold `directory` for this process; a second run in it is refused, a dead one's lock is not in the way."""
-    import fcntl
-
-    directory.mkdir(parents=True, exist_ok=True)
-    with open(directory / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ArtefactError(
-                f"the run directory {directory} is in use by another process; wait for it or choose --out"
-            ) from None
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        holder = FileLock(directory / ".lock", blocking=False)
+        holder.acquire()
+    except Timeout:
+        raise InUse(
+            f"the run directory {directory} is in use by another process; wait for it or choose another --out"
+        ) from None
+    except (OSError, ValueError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ArtefactError(f"cannot write in {directory}: {reason}; choose another --out") from None
+    try:
         yield
-
-
-def to_toml(values: dict[str, Any]) -> str:
-    """Write nested dictionaries of numbers, strings, booleans, paths and lists as TOML; None is left out."""
-    lines = [f"{k} = {_toml_value(v)}" for k, v in values.items() if not isinstance(v, dict) and v is not None]
-    for name, group in values.items():
-        if isinstance(group, dict):
-            lines += ["", f"[{name}]", to_toml(group).rstrip("\n")]
-    return "\n".join(lines) + "\n"
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml_value(v) for v in value) + "]"
-    # JSON's strings, numbers and booleans are TOML's as well
-    return json.dumps(value if isinstance(value, bool | int | float) else str(value))
+    finally:
+        holder.release()

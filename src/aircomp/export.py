@@ -12,6 +12,7 @@ posterior sums is decided when exporting, and the convolutions are ordinary ones
 import contextlib
 import io
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -23,7 +24,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aircomp.artefact import write_atomically
+from aircomp.artefact import MOST_TENSOR_BYTES, check_file, check_writable, write_atomically
 from aircomp.decode.cnn import Cnn, Workspace
 from aircomp.decode.gamp import MIN_NOISE, AmpState, PreparedCodebook
 from aircomp.decode.net_blocks import (
@@ -200,13 +201,29 @@ def export_layer(
         ConfigError: If ONNX was asked for and its packages are missing.
     """
     path = Path(path)
-    if path.exists() and not overwrite:
-        raise ArtefactError(f"{path} exists; replace it with --overwrite or choose another --out")
+    _check_replaced(path, format, overwrite=overwrite)
     if format == "onnx":
         _need_onnx()
     program = trace(layer, max_devices=max_devices, max_variance=max_variance)
     content = _WRITERS[format](program)
     write_atomically(path, lambda temporary: _write(temporary, content))
+
+
+BEGINNINGS: dict[Format, bytes] = {"onnx": b"\x08", "torch": b"PK\x03\x04"}
+"""First bytes of a file: the protocol buffer's version field, the archive's signature."""
+
+
+def _check_replaced(path: Path, format: Format, *, overwrite: bool) -> None:
+    """See that the file can be written, and that only an earlier export is replaced."""
+    check_writable(path)
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise ArtefactError(f"{path} exists; replace it with --overwrite or choose another --out")
+    check_file(path, MOST_TENSOR_BYTES)
+    with open(path, "rb") as file:
+        if file.read(8)[: len(BEGINNINGS[format])] != BEGINNINGS[format]:
+            raise ArtefactError(f"{path} is no {format} file, so it is not replaced; choose another --out")
 
 
 def _need_onnx() -> None:

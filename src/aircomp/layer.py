@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 import aircomp
-from aircomp.artefact import read_json, read_tensors, tensor_hash, write_json, write_tensors
+from aircomp.artefact import expect_tensor, read_json, read_tensors, tensor_hash, write_json, write_tensors
 from aircomp.checks import check_choice, check_device, check_path, check_tensor, check_type
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
 from aircomp.decode.base import Decoded, check_codebook
@@ -24,8 +24,11 @@ from aircomp.errors import AirCompError, ArtefactError, ConfigError, ShapeError
 from aircomp.fields import with_current_names
 
 MAX_CODEWORDS, MAX_LENGTH = 32_767, 65_536
+MOST_BYTES = 2**30
 """What a file may claim."""
 
+
+REMEDY = "restore it or train anew"
 
 Noise = Literal["round", "slot"]
 """Whether the noise variance is one for the round, or follows the power of each slot."""
@@ -141,7 +144,7 @@ class CommunicationLayer:
     def _read(cls, directory: Path, noise: Noise, device: str) -> "CommunicationLayer":
         description = _described(directory / "layer.json")
         path = directory / "layer.safetensors"
-        tensors, _ = read_tensors(path)
+        tensors, _ = read_tensors(path, MOST_BYTES)
         codebook = _checked_codebook(path, tensors)
         weights = {k.removeprefix("decoder."): v for k, v in tensors.items() if k.startswith("decoder.")}
         if tensor_hash(codebook) != description["codebook_hash"]:
@@ -214,9 +217,7 @@ def _described(path: Path) -> dict[str, Any]:
 
 
 def _checked_codebook(path: Path, tensors: dict[str, Tensor]) -> Tensor:
-    codebook = tensors.get("codebook")
-    if codebook is None or codebook.ndim != 2:
-        raise ArtefactError(f"{path} holds no codebook [codewords, uses]; give a directory made by aircomp pretrain")
+    codebook = expect_tensor(path, tensors, "codebook", torch.float32, ("codewords", "uses"), REMEDY)
     n, l = codebook.shape  # noqa: E741
     if not (2 <= n <= MAX_CODEWORDS and 1 <= l <= MAX_LENGTH):
         raise ArtefactError(
@@ -243,8 +244,8 @@ def _rebuild(path: Path, description: Path, settings: dict[str, Any], weights: d
     shapes = {name: weight.shape for name, weight in weights.items()}
     if shapes != {name: weight.shape for name, weight in net.state_dict().items()}:
         raise ArtefactError(foreign)
-    if not all(torch.isfinite(weight).all() for weight in weights.values()):
-        raise ArtefactError(f"{path} holds weights that are not finite; restore it or train anew")
+    for name, like in net.state_dict().items():
+        expect_tensor(path, weights, name, like.dtype, like.shape, REMEDY)
     net.load_state_dict(weights)
     return net.eval().requires_grad_(False)
 

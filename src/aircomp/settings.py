@@ -6,7 +6,7 @@ model default < TOML preset < command line.
 
 import difflib
 import logging
-import tomllib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from aircomp.artefact import read_toml
 from aircomp.errors import ArtefactError, ConfigError
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,9 @@ class SettingsError(ConfigError):
     def __init__(self, problems: list["Problem"]):
         super().__init__("; ".join(problem.sentence for problem in problems))
         self.problems = problems
+
+    def __reduce__(self) -> tuple[type["SettingsError"], tuple[list["Problem"]]]:
+        return type(self), (self.problems,)  # so that it comes back from a worker process
 
 
 @dataclass(frozen=True)
@@ -139,14 +143,17 @@ class Settings(BaseModel):
         return type(self).parse(nested)
 
 
+def absolute(path: Path | None) -> Path | None:
+    """Validate a path among settings: a run that is resumed from elsewhere means the same file."""
+    return None if path is None else Path(os.path.abspath(path.expanduser()))
+
+
 def read_settings(model: type[S], path: Path, presets: Iterable[str]) -> S:
     """Read settings from a TOML file; `presets` are the names to offer where there is no such file."""
+    if not os.path.lexists(path):
+        raise ArtefactError(f"{path} does not exist; give a preset ({', '.join(presets)}) or a TOML file")
     try:
-        return model.parse(tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise ArtefactError(f"{path} does not exist; give a preset ({', '.join(presets)}) or a TOML file") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ArtefactError(f"{path} is not readable TOML: {error}") from None
+        return model.parse(read_toml(path))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 

@@ -107,7 +107,9 @@ def test_ctrl_c_saves_what_was_done_and_exits_130(tmp_path):
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors == "aircomp: stopped; what was done is saved, --resume continues it\n"
+    run = tmp_path / "run"
+    saved = f"what was done is saved in {run}, the same command with --resume --out {run} continues it"
+    assert errors == f"aircomp: stopped; {saved}\n"
     assert (tmp_path / "run" / "checkpoint" / "state.safetensors").exists()
 
 

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from aircomp.artefact import write_json, write_text
 from aircomp.cli import main
 from aircomp.errors import ArtefactError
-from aircomp.report import figures, runs
+from aircomp.report import figures
 from aircomp.report.gather import sections_of
 from aircomp.report.page import Figure, Section, Table, cell_text, render, write_figures, write_page
 from aircomp.report.rows import series_of
@@ -358,10 +359,11 @@ def test_directories_that_are_none_are_told_apart(tmp_path, capsys):
         sections_of([file])
 
 
-def test_a_file_too_large_for_a_result_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "MOST_BYTES", 100)
-    with pytest.raises(ArtefactError, match="larger than"):
-        sections_of([put_simulate(tmp_path / "run")])
+def test_a_file_too_large_for_a_result_is_not_read(tmp_path):
+    run = put_simulate(tmp_path / "run")
+    os.truncate(run / "result.json", 2**27)
+    with pytest.raises(ArtefactError, match="larger than 64 MB"):
+        sections_of([run])
 
 
 def test_the_half_written_last_line_of_a_run_is_left_out(tmp_path):

@@ -64,11 +64,11 @@ def test_three_keys_are_enough(tmp_path):
     ("changes", "message"),
     [
         ({"popularity": None}, "lacks popularity"),
-        ({"indices": torch.full((3, 5), 8, dtype=torch.uint8)}, "indices reaches 8; expected 0 to 7"),
+        ({"indices": torch.full((3, 5), 8, dtype=torch.uint8)}, "indices reaches from 8 to 8; expected 0 to 7"),
         ({"indices": torch.zeros(3, 5)}, "expected integers"),
         ({"indices": torch.zeros(0, 5, dtype=torch.uint8)}, r"expected integers \[devices, slots\]"),
-        ({"popularity": torch.ones(7)}, "do not fit"),
-        ({"bs_indices": torch.zeros(4, dtype=torch.uint8)}, "bs_indices has shape"),
+        ({"popularity": torch.ones(7)}, r"popularity is float32 \[7\]; expected reals \[8\]"),
+        ({"bs_indices": torch.zeros(4, dtype=torch.uint8)}, r"bs_indices is uint8 \[4\]; expected integers \[5\]"),
     ],
 )
 def test_foreign_files_are_named_with_what_is_wrong(tmp_path, changes, message):

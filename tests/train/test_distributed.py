@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from aircomp.artefact import to_toml
+from aircomp.artefact import write_toml
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer import CommunicationLayer
 from aircomp.train.distributed import Gradients, Team, team
@@ -47,7 +47,7 @@ def finished(process, seconds=200):
 def preset(directory):
     """Write the settings where the command can read them."""
     path = directory / "quick.toml"
-    path.write_text(to_toml(QUICK.model_dump(mode="json")))
+    write_toml(path, QUICK.model_dump(mode="json"))
     return path
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -25,8 +26,6 @@ COMMANDS = {
     "data": "list datasets, fetch one",
 }
 
-CONTINUED_BY: dict[str, str] = dict.fromkeys(("simulate", "collect", "pretrain"), "--resume")
-CONTINUED_BY |= dict.fromkeys(("demo", "reproduce", "data"), "the same command")
 
 EXAMPLES = """examples:
   aircomp demo
@@ -56,9 +55,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except AirCompError as error:
         print(f"aircomp: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        how = CONTINUED_BY.get(command)
-        print(f"aircomp: stopped{f'; what was done is saved, {how} continues it' if how else ''}", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second one ends the process at once
+        print(f"aircomp: stopped{f'; {stop}' if str(stop) else ''}", file=sys.stderr)
         sys.exit(130)
 
 

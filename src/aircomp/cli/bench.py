@@ -1,13 +1,18 @@
 """`aircomp bench [decode|simulate|train|flower]`: speed as ratios."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import tyro
 
 from aircomp import results
 from aircomp.cli.common import parse, print_table
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.fields import columns_of
+from aircomp.outdir import open_directory
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,8 @@ class SimulateOptions:
     """Interleaved repeats; the median counts."""
     out: Path | None = None
     """Directory for result.json."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace the result in --out."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,8 @@ class DecodeOptions:
     """Interleaved repeats; the median counts."""
     out: Path | None = None
     """Directory for result.json."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace the result in --out."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,8 @@ class TrainOptions:
     """Interleaved repeats; the median counts."""
     out: Path | None = None
     """Directory for result.json."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace the result in --out."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,8 @@ class FlowerOptions:
     """Processes that train devices, in each of the three."""
     out: Path | None = None
     """Directory for result.json."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace the result in --out."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -87,37 +100,38 @@ def run(args: Sequence[str]) -> None:
         print("usage: aircomp bench decode | simulate | train | flower   (--help after any of them tells more)")
         return
     name, *rest = args
-    match name:
-        case "simulate":
-            _simulate(parse(SimulateOptions, rest, "bench simulate"))
-        case "decode":
-            _decode(parse(DecodeOptions, rest, "bench decode"))
-        case "train":
-            _train(parse(TrainOptions, rest, "bench train"))
-        case "flower":
-            _flower(parse(FlowerOptions, rest, "bench flower"))
-        case _:
-            raise unknown_name("benchmark", name, ["decode", "simulate", "train", "flower"])
+    benches: dict[str, tuple[type[Any], Callable[[Any], None]]] = {  # Any: each has options of its own
+        "decode": (DecodeOptions, _decode),
+        "simulate": (SimulateOptions, _simulate),
+        "train": (TrainOptions, _train),
+        "flower": (FlowerOptions, _flower),
+    }
+    if name not in benches:
+        raise unknown_name("benchmark", name, benches)
+    kind, bench = benches[name]
+    options = parse(kind, rest, f"bench {name}")
+    with open_directory(options.out, "bench", overwrite=options.overwrite) if options.out else nullcontext():
+        bench(options)
 
 
 def _simulate(options: SimulateOptions) -> None:
     from aircomp.bench.simulate import bench_engines, bench_round, bench_simulate
 
     speed = bench_simulate(options.repeats, options.workers)
+    engines = bench_engines(options.repeats, options.workers, options.ray_address)
+    stages = bench_round(4, options.workers)
+    _write(options.out, "bench simulate", speed + engines + stages)
     print_table(
         "local training, paper's ResNet",
         speed,
         columns_of(("contender", "samples_per_second", "times_bare_loop")),
     )
-    engines = bench_engines(options.repeats, options.workers, options.ray_address)
     print_table(
         "training of a round with ten active devices",
         engines,
         columns_of(("contender", "samples_per_second", "times_processes")),
     )
-    stages = bench_round(4, options.workers)
     print_table("a round over the ideal uplink", stages, columns_of(("contender", "share_of_round", "seconds")))
-    _write(options.out, "bench simulate", speed + engines + stages)
 
 
 def _decode(options: DecodeOptions) -> None:
@@ -127,14 +141,14 @@ def _decode(options: DecodeOptions) -> None:
     _at_least_one(options.repeats, options.slots)
     net = bench_net(options.slots, options.repeats)
     rows = [*bench_decode(options.slots, options.repeats), net]
+    scaling = bench_scaling(options.slots, options.repeats) + bench_net_scaling(options.slots, options.repeats)
+    _write(options.out, "bench decode", rows + scaling)
     columns = ("contender", "slots_per_second", "plain_slots_per_second", "times_plain", "seconds")
     print_table(f"{options.slots} slots, one thread", rows, columns_of(columns))
     limits = ("largest_difference", "cnn_share_of_time", "cnn_gflops", "peak_gflops", "cnn_share_of_peak")
     print_table("amp-da-net", [net], columns_of(limits))
-    scaling = bench_scaling(options.slots, options.repeats) + bench_net_scaling(options.slots, options.repeats)
     heads = ("contender", "axis", "value", "slots", "seconds", "microseconds_per_slot")
     print_table("time against sizes", scaling, columns_of(heads))
-    _write(options.out, "bench decode", rows + scaling)
 
 
 def _train(options: TrainOptions) -> None:
@@ -142,10 +156,10 @@ def _train(options: TrainOptions) -> None:
 
     _at_least_one(options.repeats, *options.slots)
     rows = bench_train(options.slots, options.repeats)
+    _write(options.out, "bench train", rows)
     speed = ("batch_slots", "samples_per_second", "plain_samples_per_second", "times_plain")
     columns = columns_of((*speed, "loss_difference", "seconds"))
     print_table("training step, paper's shape, one thread", rows, columns)
-    _write(options.out, "bench train", rows)
 
 
 def _flower(options: FlowerOptions) -> None:
@@ -157,9 +171,9 @@ def _flower(options: FlowerOptions) -> None:
             "more, as the first is left out, and at least one of the others; raise them"
         )
     rows = bench_flower(options.rounds, options.devices, options.workers)
+    _write(options.out, "bench flower", rows)
     columns = columns_of(("contender", "seconds_per_round", "times_simulate", "our_part_seconds", "times_sum"))
     print_table(f"digits, {options.devices} devices, {options.workers} processes", rows, columns)
-    _write(options.out, "bench flower", rows)
 
 
 def _at_least_one(repeats: int, *slots: int) -> None:

@@ -8,15 +8,13 @@ from typing import Annotated
 import tyro
 
 from aircomp import results
-from aircomp.artefact import lock
-from aircomp.cli.common import default_out, parse, print_table, progress_bar
+from aircomp.cli.common import output_directory, parse, print_table, progress_bar
 from aircomp.cli.simulate import split_preset, starting_point
-from aircomp.errors import ArtefactError
 from aircomp.fl.central import CentralSettings, train_centrally
 from aircomp.fl.data import load
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.simulate import build_model
-from aircomp.fl.start import MODEL_FILE
+from aircomp.outdir import open_directory
 
 
 @dataclass(frozen=True)
@@ -45,12 +43,15 @@ def run(args: Sequence[str]) -> None:
     options = parse(Options, rest, f"central {preset or 'PRESET'}", Options(starting_point(preset, rest)))
     experiment, settings = options.experiment, options.central
     stem = f"start-{Path(preset).stem if preset else 'run'}"
-    out = options.out or default_out(stem, resume=False)
-    if (out / MODEL_FILE).exists() and not options.overwrite:
-        raise ArtefactError(f"{out} holds a trained model; replace it with --overwrite, or choose another --out")
     data = load(experiment.data.name, options.data_dir)
     module = build_model(experiment, data).to(experiment.device)
-    with lock(out), progress_bar(stem, settings.epochs) as (progress, task):
+    config = experiment.model_dump(mode="json", include={"seed", "data", "model", "device"})
+    config |= {"central": settings.model_dump(mode="json")}
+    with (
+        output_directory(options.out, stem) as out,
+        open_directory(out, "central", overwrite=options.overwrite),
+        progress_bar(stem, settings.epochs) as (progress, task),
+    ):
         row = train_centrally(
             module,
             data,
@@ -59,7 +60,5 @@ def run(args: Sequence[str]) -> None:
             out=out,
             on_epoch=lambda done, accuracy: progress.update(task, completed=done, note=f"accuracy {accuracy:.3f}"),
         )
-        config = experiment.model_dump(mode="json", include={"seed", "data", "model", "device"})
-        config |= {"central": settings.model_dump(mode="json")}
         results.write_result(out / "result.json", "central", config, experiment.seed, [row])
     print_table(f"{data.variant}, {out}", [row], {"test_accuracy": "test accuracy", "seconds": "seconds"})

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from aircomp.cli.common import default_out, given_settings, parse, print_table, progress_bar
+from aircomp.cli.common import given_settings, output_directory, parse, print_table, progress_bar
 from aircomp.cli.simulate import split_preset, starting_point
 from aircomp.fields import columns_of
 from aircomp.fl.experiment import Experiment
@@ -46,8 +46,10 @@ def run(args: Sequence[str]) -> None:
     given = given_settings(Experiment, rest, SHORT_NAMES)
     check_given(options.experiment.changed(uplink="perfect"), given)
     stem = f"fragments-{Path(preset).stem if preset else 'run'}"
-    out = options.out or default_out(stem, resume=options.resume)
-    with progress_bar(stem, options.experiment.rounds) as (progress, task):
+    with (
+        output_directory(options.out, stem, resume=options.resume) as out,
+        progress_bar(stem, options.experiment.rounds) as (progress, task),
+    ):
 
         def show(record: dict[str, Any]) -> None:
             progress.update(task, completed=record["round"], note=f"K_a {record['num_active']}")

@@ -3,7 +3,7 @@
 import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from aircomp.interrupt import deferred
+from aircomp.outdir import as_directory, new_directory, newest_directory
 from aircomp.settings import Settings, setting_paths
 
 T = TypeVar("T")
@@ -27,6 +29,9 @@ T = TypeVar("T")
 
 def parse(options: type[T], args: Sequence[str], prog: str, default: T | None = None) -> T:
     """Parse a command's arguments into its options; help shows the class's docstring as it is written."""
+    out = value_of(args, "--out")
+    if out is not None:
+        as_directory(out)  # as a path, nothing would be the current directory
     keywords: dict[str, Any] = {} if default is None else {"default": default}  # Any: tyro's are of many types
     return tyro.cli(options, args=list(args), prog=f"aircomp {prog}", description=inspect.getdoc(options), **keywords)
 
@@ -44,16 +49,31 @@ def given_settings(model: type[Settings], args: Sequence[str], aliases: Mapping[
     return found
 
 
-def default_out(stem: str, *, resume: bool) -> Path:
-    """Return a directory under runs/ that loses nothing: a new one, or with `resume` the newest of that name."""
-    existing = [p for p in (_numbered(stem, i) for i in range(1, 10_000)) if p.exists()]
-    if resume and existing:
-        return existing[-1]
-    return next(p for p in (_numbered(stem, i) for i in range(1, 10_000)) if not p.exists())
+def value_of(args: Sequence[str], flag: str) -> str | None:
+    """Find what a flag is set to before the arguments are parsed: it may decide their defaults."""
+    found = None
+    for place, word in enumerate(args):
+        if word.startswith(f"{flag}="):
+            found = word.removeprefix(f"{flag}=")
+        elif word == flag and place + 1 < len(args):
+            found = args[place + 1]
+    return found
 
 
-def _numbered(stem: str, number: int) -> Path:
-    return Path("runs") / (stem if number == 1 else f"{stem}-{number}")
+@contextmanager
+def output_directory(out: Path | None, stem: str, *, resume: bool = False) -> Iterator[Path]:
+    """Give --out, or else a new directory under runs/, or with `resume` the newest one of that name."""
+    given = out or (newest_directory(stem) if resume else None)
+    with nullcontext(given) if given else new_directory(stem) as directory:
+        yield directory
+
+
+class _Progress(Progress):
+    """A bar that no Ctrl-C leaves locked."""
+
+    def update(self, *args: Any, **fields: Any) -> None:  # Any: as rich has it
+        with deferred():
+            super().update(*args, **fields)
 
 
 @contextmanager
@@ -68,7 +88,7 @@ def progress_bar(description: str, total: int) -> Iterator[tuple[Progress, TaskI
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with _Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         yield progress, progress.add_task(description, total=total, note="")
 
 

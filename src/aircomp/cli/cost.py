@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import tyro
+
 from aircomp import results
 from aircomp import rng as rngs
 from aircomp.channel.snr import ChannelSettings
@@ -15,6 +17,7 @@ from aircomp.errors import ConfigError
 from aircomp.fields import columns_of
 from aircomp.fl import models
 from aircomp.layer import has_bundled_layer
+from aircomp.outdir import open_directory
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.uplinks.schemes import make_uplink, uplink_names
 
@@ -55,6 +58,8 @@ class Options:
     encode: EncodeSettings = field(default_factory=EncodeSettings)
     out: Path | None = None
     """Directory for result.json; nothing is written without it."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace the result in --out."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -73,10 +78,11 @@ def run(args: Sequence[str]) -> None:
         )
         for name in options.uplink or _available()
     ]
-    print_table(f"one round, {num_params:,} parameters, {options.num_active} devices", rows, columns_of(COLUMNS))
     if options.out is not None:
         config = {"num_parameters": num_params, "quantize": options.quantize.model_dump()}
-        results.write_result(options.out / "result.json", "cost", config, 0, rows)
+        with open_directory(options.out, "cost", overwrite=options.overwrite):
+            results.write_result(options.out / "result.json", "cost", config, 0, rows)
+    print_table(f"one round, {num_params:,} parameters, {options.num_active} devices", rows, columns_of(COLUMNS))
 
 
 def _available() -> list[str]:

@@ -11,6 +11,7 @@ from aircomp.cli.common import parse, print_table, progress_bar
 from aircomp.errors import unknown_name
 from aircomp.fl.data import data_directory, dataset_names, locate
 from aircomp.fl.fetch import fetch
+from aircomp.interrupt import telling
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,10 @@ def _list(options: ListOptions) -> None:
 
 
 def _fetch(options: FetchOptions) -> None:
-    with progress_bar(f"fetching {options.name}", 1) as (progress, task):
+    with (
+        telling("what was downloaded is kept, the same command continues it"),
+        progress_bar(f"fetching {options.name}", 1) as (progress, task),
+    ):
         path = fetch(
             options.name,
             options.data_dir,

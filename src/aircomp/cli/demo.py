@@ -1,5 +1,6 @@
 """`aircomp demo`: the main job on data that comes with the package."""
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -10,12 +11,11 @@ from typing import Any, Literal
 import tyro
 
 from aircomp import results
-from aircomp.artefact import lock
 from aircomp.channel.snr import LOWEST_SNR_DB
 from aircomp.checks import check_number, check_numbers
-from aircomp.cli.common import default_out, parse, print_table, progress_bar
-from aircomp.errors import ArtefactError
+from aircomp.cli.common import output_directory, parse, print_table, progress_bar
 from aircomp.fields import columns_of, label_of
+from aircomp.outdir import MARKER, is_in_use, newest_directory, open_directory
 from aircomp.report.curves import draw_snr
 from aircomp.report.page import Section, write_page
 from aircomp.report.rows import SHARE, accuracy_by_snr, lines_of, present, table_of
@@ -59,18 +59,18 @@ def run(args: Sequence[str]) -> None:
     check_number("rounds", options.rounds, low=1, integer=True)
     check_number("seed", options.seed, low=0, integer=True)
     check_numbers("snr_db", options.snr_db, low=LOWEST_SNR_DB, high=sys.float_info.max)
-    out = options.out or _unfinished() or default_out("demo", resume=False)
-    if (out / "result.json").exists() and not options.overwrite:
-        raise ArtefactError(f"{out} holds a finished demo; replace it with --overwrite or choose another --out")
-    with lock(out):
+    with (
+        output_directory(options.out or _unfinished(), "demo") as out,
+        open_directory(out, "demo", overwrite=options.overwrite),
+    ):
         _run(options, out)
 
 
 def _run(options: Options, out: Path) -> None:
     begun, work, jobs = time.perf_counter(), out / "work", _jobs(options)
     if options.overwrite:
-        for path in (out / "result.json", *(job.path(work) for job in jobs.values())):
-            path.unlink(missing_ok=True)
+        for job in jobs.values():
+            job.path(work).unlink(missing_ok=True)
     with progress_bar("demo", len(jobs)) as (progress, task):
         run_jobs(
             list(jobs.values()),
@@ -91,9 +91,11 @@ def _run(options: Options, out: Path) -> None:
 
 
 def _unfinished() -> Path | None:
-    """Return the newest demo under runs/ if it was stopped."""
-    newest = default_out("demo", resume=True)
-    return newest if newest.exists() and not (newest / "result.json").exists() else None
+    """Return the newest demo under runs/ if it was stopped; one that is running is in use."""
+    newest = newest_directory("demo")
+    if newest is None or not os.path.lexists(newest / MARKER) or os.path.lexists(newest / "result.json"):
+        return None
+    return None if is_in_use(newest) else newest
 
 
 def _jobs(options: Options) -> dict[str, Job]:

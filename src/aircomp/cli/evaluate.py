@@ -9,12 +9,13 @@ import tyro
 
 from aircomp import results
 from aircomp.channel.snr import SnrReference
-from aircomp.cli.common import default_out, parse, print_table, progress_bar
+from aircomp.cli.common import output_directory, parse, print_table, progress_bar
 from aircomp.decode.side import SideInformation
 from aircomp.decoders import decoder_names
 from aircomp.encode.codebook import CodebookKind
-from aircomp.errors import ArtefactError, unknown_name
+from aircomp.errors import unknown_name
 from aircomp.fields import columns_of
+from aircomp.outdir import open_directory
 from aircomp.train.evaluate import Plan, evaluate
 
 WHICH = ("decoder", "codebook", "snr_db", "count_accuracy")
@@ -76,9 +77,6 @@ def run(args: Sequence[str]) -> None:
     for name in options.decoder:
         if name not in decoder_names():
             raise unknown_name("decoder", name, decoder_names())
-    out = options.out or default_out("evaluate", resume=False)
-    if (out / "result.json").exists() and not options.overwrite:
-        raise ArtefactError(f"{out} holds a result; replace it with --overwrite or choose another --out")
     plan = Plan(
         options.decoder,
         options.snr_db,
@@ -91,15 +89,19 @@ def run(args: Sequence[str]) -> None:
         device=options.device,
         yardstick=options.yardstick,
     )
-    with progress_bar("evaluate", 1) as (progress, task):
-        rows = evaluate(
-            options.fragments,
-            plan,
-            on_step=lambda note, done, total: progress.update(task, completed=done, total=total, note=note),
-        )
+    config = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(options).items()}
+    with (
+        output_directory(options.out, "evaluate") as out,
+        open_directory(out, "evaluate", overwrite=options.overwrite),
+    ):
+        with progress_bar("evaluate", 1) as (progress, task):
+            rows = evaluate(
+                options.fragments,
+                plan,
+                on_step=lambda note, done, total: progress.update(task, completed=done, total=total, note=note),
+            )
+        results.write_result(out / "result.json", "evaluate", config, options.seed, rows)
     print_table(f"{options.fragments}, {plan.snr_reference} SNR", rows, columns_of(COLUMNS))
     if options.yardstick:
         print_table("beside the posterior and the information of a slot", rows, columns_of(YARDSTICK))
-    config = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(options).items()}
-    results.write_result(out / "result.json", "evaluate", config, options.seed, rows)
     print(out / "result.json")

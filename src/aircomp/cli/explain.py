@@ -11,10 +11,10 @@ import tyro
 from aircomp import results
 from aircomp.channel.snr import LOWEST_SNR_DB
 from aircomp.checks import check_number
-from aircomp.cli.common import default_out, parse, print_table
-from aircomp.errors import ArtefactError
+from aircomp.cli.common import output_directory, parse, print_table
 from aircomp.fields import columns_of
 from aircomp.layer import CommunicationLayer
+from aircomp.outdir import open_directory
 
 
 @dataclass(frozen=True)
@@ -56,23 +56,21 @@ def run(args: Sequence[str]) -> None:
     check_number("num_active", options.num_active, low=1, high=100, integer=True)
     check_number("seed", options.seed, low=0, integer=True)
     check_number("snr_db", options.snr_db, low=LOWEST_SNR_DB, high=sys.float_info.max)
-    out = options.out or default_out("explain", resume=False)
-    if (out / "result.json").exists() and not options.overwrite:
-        raise ArtefactError(f"{out} holds a result; replace it with --overwrite or choose another --out")
     layer = CommunicationLayer.load(options.layer)
     counts, popularity = example_round(
         len(layer.codebook), num_active=options.num_active, num_slots=NUM_SLOTS, seed=options.seed
     )
-    trace = trace_slot(layer, counts, popularity, snr_db=options.snr_db, slot=options.slot, seed=options.seed)
-    rows = rows_of(trace)
     config = {k: str(v) if isinstance(v, Path) else v for k, v in dataclasses.asdict(options).items()}
-    results.write_result(out / "result.json", "explain", config, options.seed, rows)
     command = f"aircomp explain --snr-db {options.snr_db:g} --num-active {options.num_active} --slot {options.slot}"
     text = (
         f"{options.num_active} devices each send one of {len(layer.codebook)} codewords at the same time, at "
         f"{options.snr_db:g} dB. The decoder starts from how often each codeword is used in the round, and every layer "
         "explains more of what the antenna received. Row 0 of the table is the start."
     )
-    page = write_explanation(trace, out, text=text, command=command, config=config)
+    with output_directory(options.out, "explain") as out, open_directory(out, "explain", overwrite=options.overwrite):
+        trace = trace_slot(layer, counts, popularity, snr_db=options.snr_db, slot=options.slot, seed=options.seed)
+        rows = rows_of(trace)
+        results.write_result(out / "result.json", "explain", config, options.seed, rows)
+        page = write_explanation(trace, out, text=text, command=command, config=config)
     print_table("one slot, layer by layer", rows, columns_of(rows[0]))
     print(page)

@@ -1,14 +1,16 @@
 """`aircomp export LAYER`: the decoder alone, as a file that needs no Python."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
-from aircomp.cli.common import default_out, parse
+from aircomp.cli.common import parse
 from aircomp.export import SUFFIX, Format, export_layer
 from aircomp.layer import CommunicationLayer
+from aircomp.outdir import new_directory, open_directory
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,18 @@ def run(args: Sequence[str]) -> None:
     """Parse, export, say where."""
     options = parse(Options, args, "export")
     layer = CommunicationLayer.load(options.layer)
-    path = options.out or default_out("export", resume=False) / f"decoder{SUFFIX[options.format]}"
-    export_layer(
-        layer,
-        path,
-        options.format,
-        max_devices=options.max_devices,
-        max_variance=options.max_variance,
-        overwrite=options.overwrite,
-    )
+    with contextlib.ExitStack() as held:
+        path = options.out
+        if path is None:
+            directory = held.enter_context(new_directory("export"))
+            held.enter_context(open_directory(directory, "export"))
+            path = directory / f"decoder{SUFFIX[options.format]}"
+        export_layer(
+            layer,
+            path,
+            options.format,
+            max_devices=options.max_devices,
+            max_variance=options.max_variance,
+            overwrite=options.overwrite,
+        )
     print(path)

@@ -1,5 +1,6 @@
 """`aircomp pretrain FRAGMENTS…`: train codebook and decoder of a communication layer."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from aircomp.cli.common import default_out, given_settings, parse, print_table, progress_bar
+from aircomp.cli.common import given_settings, output_directory, parse, print_table, progress_bar, value_of
 from aircomp.errors import ConfigError
 from aircomp.fields import columns_of
 from aircomp.settings import check_given
@@ -50,8 +51,10 @@ def run(args: Sequence[str]) -> None:
         raise ConfigError("no fragments directory was given; make one with aircomp collect and name it")
     settings = options.settings
     check_given(settings, given_settings(PretrainSettings, args))
-    out = options.out or default_out("layer", resume=options.resume)
-    with progress_bar("pretrain", settings.epochs) as (progress, task):
+    with (
+        output_directory(options.out, "layer", resume=options.resume) as out,
+        progress_bar("pretrain", settings.epochs) as (progress, task),
+    ):
 
         def show(record: dict[str, Any]) -> None:
             note = f"loss {record['validation_loss']:.4g} (best in epoch {record['best_epoch']})"
@@ -75,17 +78,7 @@ def run(args: Sequence[str]) -> None:
 
 def starting_point(args: Sequence[str]) -> PretrainSettings:
     """Return the settings that the command line overrides: the preset's, or a resumed training's own."""
-    preset, out = _value(args, "--preset"), _value(args, "--out")
-    if preset is None and "--resume" in args and out is not None and (Path(out) / "config.toml").exists():
+    preset, out = value_of(args, "--preset"), value_of(args, "--out")
+    if preset is None and "--resume" in args and out and os.path.lexists(Path(out) / "config.toml"):
         return read_toml(Path(out) / "config.toml")
     return load_preset(preset or "default")
-
-
-def _value(args: Sequence[str], flag: str) -> str | None:
-    """Find what a flag is set to before the arguments are parsed, because it decides their defaults."""
-    for place, word in enumerate(args):
-        if word.startswith(f"{flag}="):
-            return word.removeprefix(f"{flag}=")
-        if word == flag and place + 1 < len(args):
-            return args[place + 1]
-    return None

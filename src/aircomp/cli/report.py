@@ -6,8 +6,9 @@ from pathlib import Path
 
 import tyro
 
-from aircomp.cli.common import default_out, parse
-from aircomp.errors import ArtefactError, ConfigError
+from aircomp.cli.common import output_directory, parse
+from aircomp.errors import ConfigError
+from aircomp.outdir import check_page, mark_page
 from aircomp.report.gather import sections_of
 from aircomp.report.page import write_page
 
@@ -37,11 +38,11 @@ def run(args: Sequence[str]) -> None:
         raise ConfigError(
             "no directory was given; name one or more finished runs, for example aircomp report runs/demo"
         )
-    out = options.out or (directories[0] if len(directories) == 1 else default_out("report", resume=False))
-    path = out / "report.html"
-    if path.exists() and not options.overwrite:
-        raise ArtefactError(f"{path} exists; replace it with --overwrite or choose another --out")
-    sections = sections_of(directories, beside=out)
-    name = directories[0].resolve().name
-    title = f"aircomp: {name}" if len(directories) == 1 else f"aircomp: {len(directories)} runs"
-    print(write_page(path, title, sections))
+    own = directories[0] if len(directories) == 1 else None
+    with output_directory(options.out or own, "report") as out:
+        check_page(out, overwrite=options.overwrite)
+        sections = sections_of(directories, beside=out)
+        name = directories[0].resolve().name
+        title = f"aircomp: {name}" if len(directories) == 1 else f"aircomp: {len(directories)} runs"
+        mark_page(out)
+        print(write_page(out / "report.html", title, sections))

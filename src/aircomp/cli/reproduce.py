@@ -1,6 +1,5 @@
 """`aircomp reproduce NAME`: one table or figure of the paper, or all of them."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,9 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from aircomp.artefact import lock, read_json, write_json
 from aircomp.cli.common import parse, print_table, progress_bar
-from aircomp.errors import ArtefactError, ConfigError
+from aircomp.errors import ConfigError
 from aircomp.reproduce.catalogue import RESULTS, result_of, results_at
 from aircomp.reproduce.jobs import Crew
 from aircomp.reproduce.run import reproduce
@@ -66,8 +64,7 @@ def run(args: Sequence[str]) -> None:
     chosen = results_at(scale.name) if options.name == "all" else [result_of(options.name, scale.name)]
     out = options.out or Path("runs") / f"reproduce-{scale.name}" / ("" if options.name == "all" else options.name)
     docs = docs_folder() if options.update_expected else None
-    with lock(out), progress_bar(f"reproduce {options.name}", 1) as (progress, task):
-        _check_scale(out, scale.name)
+    with progress_bar(f"reproduce {options.name}", 1) as (progress, task):
         outcomes = reproduce(
             chosen,
             scale,
@@ -84,11 +81,3 @@ def run(args: Sequence[str]) -> None:
             finished = out if len(chosen) == 1 else out / result.name
             print(*update_expected(result, scale, outcomes[result.name], finished, docs), sep="\n")
     print(out / "report.html")
-
-
-def _check_scale(out: Path, scale: str) -> None:
-    """Keep one scale to a directory: the tables of two would be mixed."""
-    path = out / "scale.json"
-    if path.exists() and read_json(path) != {"scale": scale}:
-        raise ArtefactError(f"{shlex.quote(str(out))} holds a reproduction at another scale; choose another --out")
-    write_json(path, {"scale": scale})

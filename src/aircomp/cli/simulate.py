@@ -1,5 +1,6 @@
 """`aircomp simulate PRESET`: one federated run."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from aircomp.cli.common import default_out, given_settings, parse, print_table, progress_bar
+from aircomp.cli.common import given_settings, output_directory, parse, print_table, progress_bar, value_of
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.fields import columns_of
 from aircomp.fl.experiment import Experiment, load_experiment, preset_names, read_toml
@@ -60,9 +61,11 @@ def run(args: Sequence[str]) -> None:
     options = parse(Options, rest, f"simulate {preset or 'PRESET'}", Options(starting_point(preset, rest)))
     check_given(options.experiment, given_settings(Experiment, rest, SHORT_NAMES))
     stem = f"{Path(preset).stem if preset else 'run'}-{options.experiment.uplink}"
-    out = options.out or default_out(stem, resume=options.resume)
     experiment = options.experiment
-    with progress_bar(stem, experiment.rounds) as (progress, task):
+    with (
+        output_directory(options.out, stem, resume=options.resume) as out,
+        progress_bar(stem, experiment.rounds) as (progress, task),
+    ):
 
         def show(record: dict[str, Any], _: Any) -> None:
             note = f"K_a {record['num_active']}"
@@ -106,9 +109,10 @@ def starting_point(preset: str | None, rest: Sequence[str]) -> Experiment:
         return load_experiment(preset)
     if "--help" in rest or "-h" in rest:
         return Experiment()
-    if "--resume" in rest and "--out" in rest and rest.index("--out") + 1 < len(rest):
-        directory = Path(rest[rest.index("--out") + 1])
-        if not (directory / "config.toml").exists():
-            raise ArtefactError(f"{directory} holds no run to resume; check --out")
-        return read_toml(directory / "config.toml")
+    out = value_of(rest, "--out")
+    if "--resume" in rest and out:
+        config = Path(out) / "config.toml"
+        if not os.path.lexists(config):
+            raise ArtefactError(f"{out} holds no run to resume; check --out")
+        return read_toml(config)
     raise ConfigError(f"no preset was given; expected one of {', '.join(preset_names())} or a TOML file")

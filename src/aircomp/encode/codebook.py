@@ -10,12 +10,12 @@ from typing import Annotated, Literal, get_args
 import torch
 import tyro
 from jaxtyping import Float, Int, Integer
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from aircomp.checks import check_choice, check_generator, check_number
 from aircomp.errors import ConfigError, ShapeError
-from aircomp.settings import Settings
+from aircomp.settings import Settings, absolute
 
 CodebookKind = Literal["gaussian", "bernoulli", "two-bases"]
 MOST_CODEWORDS, MOST_USES = 32_767, 65_536
@@ -31,6 +31,8 @@ class EncodeSettings(Settings):
     """Directory of a trained communication layer; by default the one that comes with the package."""
     codeword_length: int = Field(default=64, ge=1)
     """Real channel uses of one slot (paper: l = 64); two-bases needs a power of two."""
+
+    _absolute = field_validator("layer")(absolute)
 
 
 def codebook_kinds() -> list[str]:

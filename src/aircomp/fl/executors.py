@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -19,8 +19,11 @@ from torch import Tensor
 from aircomp.device.local import LocalResult
 from aircomp.errors import AirCompError
 from aircomp.fl.trainer import Task, Trainer
+from aircomp.interrupt import deferred, unheard_by_children
 
 Engine = Literal["serial", "processes", "ray"]
+PATIENCE = 0.1
+"""Seconds until Ctrl-C is noticed while workers are waited for."""
 
 
 @runtime_checkable
@@ -89,7 +92,8 @@ class ProcessExecutor:
             initializer=_start_worker,
             initargs=(trainer, self._weights, self._buffers),
         )
-        self._pool.submit(os.getpid).result()  # start the workers now, before this process has threads of its own
+        with deferred(), unheard_by_children():
+            self._pool.submit(os.getpid).result()  # start all workers now, before this process has threads of its own
 
     def map(
         self, tasks: Sequence[Task], weights: Float[Tensor, " params"], buffers: Float[Tensor, " buffers"]
@@ -98,7 +102,11 @@ class ProcessExecutor:
         self._weights.copy_(weights)
         self._buffers.copy_(buffers)
         try:
-            return [_unpack(packed) for packed in self._pool.map(_run_task, tasks)]
+            with deferred() as raise_if_stopped:
+                futures = [self._pool.submit(_run_task, task) for task in tasks]
+                while wait(futures, timeout=PATIENCE).not_done:
+                    raise_if_stopped()
+            return [_unpack(future.result()) for future in futures]
         except BrokenProcessPool:
             raise AirCompError(
                 "a worker process died, perhaps for lack of memory; use fewer --workers, then --resume"
@@ -112,15 +120,15 @@ class ProcessExecutor:
 _worker: dict[str, Any] = {}  # what this worker process holds; set once when it starts
 
 
-def die_with_parent() -> None:
-    """See to it that this process never outlives a killed parent (on Linux)."""
+def follow_parent() -> None:
+    """See to it that this process never outlives a killed parent (on Linux), and leaves Ctrl-C to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def _start_worker(trainer: Trainer, weights: Tensor, buffers: Tensor) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    die_with_parent()
+    follow_parent()
     torch.set_num_threads(1)
     _worker.update(trainer=trainer, weights=weights, buffers=buffers)
 

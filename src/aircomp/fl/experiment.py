@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from aircomp.channel.snr import ChannelSettings
 from aircomp.decode.side import SideInformation
@@ -26,7 +26,7 @@ from aircomp.fl.participation import ParticipationSettings
 from aircomp.fl.partition import PartitionSettings
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.server.step import ServerSettings
-from aircomp.settings import Except, Needs, NeedsTable, Settings, needs, read_settings
+from aircomp.settings import Except, Needs, NeedsTable, Settings, absolute, needs, read_settings
 from aircomp.uplinks.base import Readout
 
 
@@ -148,6 +148,11 @@ class Experiment(Settings):
     aggregate: AggregateSettings = AggregateSettings()
     server: ServerSettings = ServerSettings()
     own: Annotated[OwnParts, tyro.conf.Suppress] = OwnParts()
+
+    @field_validator("start")
+    @classmethod
+    def _absolute(cls, start: str) -> str:
+        return start and str(absolute(Path(start)))
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from aircomp import artefact
 from aircomp import rng as rngs
 from aircomp.checks import check_callable, check_methods, describe
 from aircomp.device.update import FlatModel
-from aircomp.errors import ArtefactError, ConfigError
+from aircomp.errors import ConfigError
 from aircomp.fl.data import ImageData
 from aircomp.settings import Settings
 
@@ -202,10 +202,8 @@ def load_fixed(checkpoint: Path, model: FlatModel) -> None:
     """Give a resumed run the frozen values that it began with, wherever the module's own come from."""
     if not (fixed := model.fixed()):
         return
-    saved, _ = artefact.read_tensors(checkpoint / FIXED)
-    if {k: (t.shape, t.dtype) for k, t in saved.items()} != {k: (t.shape, t.dtype) for k, t in fixed.items()}:
-        raise ArtefactError(
-            f"{checkpoint / FIXED} does not hold the model's frozen values; start anew with --overwrite"
-        )
+    path = checkpoint / FIXED
+    saved, _ = artefact.read_tensors(path)
     for name, tensor in fixed.items():
-        tensor.copy_(saved[name])
+        remedy = "start anew with --overwrite"
+        tensor.copy_(artefact.expect_tensor(path, saved, name, tensor.dtype, tensor.shape, remedy))

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from aircomp.artefact import read_text
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.settings import NeedsTable, Settings, needs
+from aircomp.settings import NeedsTable, Settings, absolute, needs
 
 
 class ParticipationSettings(Settings):
@@ -33,6 +34,8 @@ class ParticipationSettings(Settings):
     """bernoulli: the probability that a device is active."""
     trace: Path | None = None
     """trace: a text file; line t holds the ids active in round t, separated by spaces; after the last it restarts."""
+
+    _absolute = field_validator("trace")(absolute)
 
     @model_validator(mode="after")
     def _consistent(self) -> "ParticipationSettings":
@@ -99,11 +102,9 @@ def _choose(number: int, total: int, rng: torch.Generator) -> tuple[int, ...]:
 def _trace_lines(settings: ParticipationSettings) -> list[str]:
     assert settings.trace is not None  # the settings' validator asked for it
     try:
-        lines = settings.trace.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise ArtefactError(f"the trace {settings.trace} does not exist; check the path") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArtefactError(f"the trace {settings.trace} is not a readable text file ({error})") from None
+        lines = read_text(settings.trace).splitlines()
+    except ArtefactError as error:
+        raise ArtefactError(f"the trace {error}") from None
     if not lines:
         raise ConfigError(f"the trace {settings.trace} is empty; expected one line of device ids a round")
     return lines

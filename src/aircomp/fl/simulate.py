@@ -36,6 +36,8 @@ from aircomp.fl.start import load_start, save_model
 from aircomp.fl.state import FederationState, has_checkpoint, load_checkpoint, save_checkpoint
 from aircomp.fl.summary import accuracy_summary, means
 from aircomp.fl.trainer import Trainer
+from aircomp.interrupt import deferred
+from aircomp.outdir import as_directory
 from aircomp.server.step import initial_state
 from aircomp.settings import check_given, given_paths
 from aircomp.uplinks.base import Uplink, check_readout
@@ -102,6 +104,7 @@ def simulate(
     channel: Channel | None = None,
     before: Transform | None = None,
     after: Transform | None = None,
+    command: str = "simulate",
     **overrides: Any,
 ) -> Simulation:
     """Run federated training and return its metrics, summary and model.
@@ -121,6 +124,7 @@ def simulate(
         channel: A channel of your own on the digital link.
         before: Applied to every update before error feedback and quantisation.
         after: Applied to the aggregate before the server step.
+        command: Whose directory `out` is; `collect` puts more into it.
         **overrides: Settings by name: `rounds=40, snr_db=0.0, **{"devices.total": 100}`.
 
     Example:
@@ -154,6 +158,11 @@ def simulate(
     if dataset is not None:
         samples = (data.train_images, data.train_labels, data.test_images, data.test_labels)
         experiment = experiment.changed(**{"own.samples": artefact.tensor_hash(*samples)[:16]})
+    if experiment.uplink != "ideal" and flat.num_params < experiment.quantize.fragment_length:
+        raise ConfigError(
+            f"quantize.fragment_length = {experiment.quantize.fragment_length}: longer than the model, which has "
+            f"{flat.num_params} parameters; lower it"
+        )
     scheme = own_uplink or make_uplink(
         experiment.uplink,
         quantize=experiment.quantize,
@@ -172,8 +181,8 @@ def simulate(
     run = _Run(experiment, data, flat, scheme, own_rule, before, after, on_round)
     if out is None:
         return run.execute(None, resume=False)
-    directory = Path(out)
-    with open_run(directory, experiment, resume=resume, overwrite=overwrite):
+    directory = as_directory(out)
+    with open_run(directory, experiment, command=command, resume=resume, overwrite=overwrite):
         return run.execute(directory, resume=resume)
 
 
@@ -291,7 +300,8 @@ class _Run:
         try:
             state = self._rounds(state, federation, metrics, out, partition.base_station)
         finally:
-            executor.close()
+            with deferred():
+                executor.close()
         self.model.load(state.weights, state.buffers)
         row = self._summary(metrics, time.perf_counter() - begun)
         if out is not None:
@@ -304,16 +314,14 @@ class _Run:
         return Simulation(experiment, metrics, row, state, model, self.data, partition, out)
 
     def _start(self, out: Path | None, *, resume: bool) -> tuple[FederationState, list[Record]]:
-        model, state = self.model, None
-        metrics: list[Record] = []
-        if out is not None and resume:
-            state = load_checkpoint(out / "checkpoint", self._identity, model.num_params)
-            metrics = read_metrics(out / "metrics.jsonl", state.rounds_done if state else 0)
+        model = self.model
+        server = initial_state(self.experiment.server, model.num_params)
+        state = FederationState(0, model.weights.cpu().clone(), model.read_buffers().cpu(), server)
+        saved = load_checkpoint(out / "checkpoint", self._identity, state) if out is not None and resume else None
+        metrics = [] if saved is None or out is None else read_metrics(out / "metrics.jsonl", saved.rounds_done)
         if out is not None and self.experiment.own.model:
-            (save_fixed if state is None else load_fixed)(out / "checkpoint", model)
-        if state is None:
-            server = initial_state(self.experiment.server, model.num_params)
-            state = FederationState(0, model.weights.cpu().clone(), model.read_buffers().cpu(), server)
+            (save_fixed if saved is None else load_fixed)(out / "checkpoint", model)
+        state = saved or state
         model.load(state.weights, state.buffers)
         return state, metrics
 
@@ -340,19 +348,21 @@ class _Run:
                     after = self._with_statistics(after, base_samples, watch)
                     record |= self._evaluate(after, watch)
                 record["seconds"] = {k: round(v, 6) for k, v in watch.seconds.items()}
-                journal.add(record)
-                if self.on_round:
-                    self.on_round(record, exchange)
-                state = after  # only now: a checkpoint never runs ahead of the journal and of who looks on
-                watch = Stopwatch()
-                if out is not None and time.perf_counter() - saved_at >= self.experiment.checkpoint_seconds:
-                    with watch.stage("checkpoint"):  # counted in the next round's record
-                        save_checkpoint(out / "checkpoint", state, saved, self._identity)
-                    saved, saved_at = state, time.perf_counter()
+                with deferred():
+                    journal.add(record)
+                    if self.on_round:
+                        self.on_round(record, exchange)
+                    state = after  # only now: a checkpoint never runs ahead of the journal and of who looks on
+                    watch = Stopwatch()
+                    if out is not None and time.perf_counter() - saved_at >= self.experiment.checkpoint_seconds:
+                        with watch.stage("checkpoint"):  # counted in the next round's record
+                            save_checkpoint(out / "checkpoint", state, saved, self._identity)
+                        saved, saved_at = state, time.perf_counter()
         finally:  # the end, Ctrl-C or an error: keep what was done
-            if out is not None and state is not saved:
-                save_checkpoint(out / "checkpoint", state, saved, self._identity)
-            journal.close()
+            with deferred():
+                if out is not None and state is not saved:
+                    save_checkpoint(out / "checkpoint", state, saved, self._identity)
+                journal.close()
         return state
 
     def _with_statistics(self, state: FederationState, samples: Tensor, watch: Stopwatch) -> FederationState:

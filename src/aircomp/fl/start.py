@@ -4,12 +4,12 @@
 leaves one, and so does central training (`fl/central.py`).
 """
 
+import os
 from pathlib import Path
 
-import torch
 from torch import nn
 
-from aircomp.artefact import read_tensors, write_tensors
+from aircomp.artefact import expect_tensor, read_tensors, write_tensors
 from aircomp.errors import ArtefactError
 
 MODEL_FILE = "model.safetensors"
@@ -31,20 +31,14 @@ def load_start(module: nn.Module, start: Path) -> None:
     Raises:
         ArtefactError: If the file is missing, damaged, or belongs to another model; the module is then unchanged.
     """
-    path = start / MODEL_FILE if start.is_dir() else start
-    if start.is_dir() and not path.exists():
+    path = start / MODEL_FILE if os.path.isdir(start) else start
+    if os.path.isdir(start) and not os.path.lexists(path):
         raise ArtefactError(f"start = {start} holds no {MODEL_FILE}; finish that run with --resume, or give another")
     given, _ = read_tensors(path)
     expected = module.state_dict()
     _check_names(path, set(given), set(expected))
     for name, tensor in expected.items():
-        if given[name].shape != tensor.shape:
-            raise ArtefactError(
-                f"{name} has shape {list(given[name].shape)} in the start {path}, but {list(tensor.shape)} in the model; "
-                "give a start of the same model"
-            )
-        if given[name].is_floating_point() and not torch.isfinite(given[name]).all():
-            raise ArtefactError(f"{name} is not finite in the start {path}; give another start")
+        expect_tensor(path, given, name, tensor.dtype, tensor.shape, "give a start of the same model")
     module.load_state_dict(given)
 
 

@@ -5,14 +5,17 @@ each device that has taken part, written only when they changed: with a thousand
 """
 
 import json
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.artefact import read_metadata, read_tensors, write_tensors
+from aircomp.artefact import expect_tensor, read_metadata, read_tensors, write_tensors
 from aircomp.errors import ArtefactError
 from aircomp.server.step import ServerState
 
@@ -64,11 +67,16 @@ def save_checkpoint(directory: Path, state: FederationState, previous: Federatio
 
 def has_checkpoint(directory: Path) -> bool:
     """Return whether a round was saved here."""
-    return (directory / "state.safetensors").exists()
+    return os.path.lexists(directory / "state.safetensors")
 
 
-def load_checkpoint(directory: Path, identity: str, num_params: int) -> FederationState | None:
+def load_checkpoint(directory: Path, identity: str, start: FederationState) -> FederationState | None:
     """Return the saved state, or None if the run was stopped before its first round was saved.
+
+    Args:
+        directory: Where it lies.
+        identity: Of the run's settings; a checkpoint of others is refused.
+        start: The state before the first round, whose types and shapes every later one shares.
 
     Raises:
         ArtefactError: If the files are damaged or belong to another configuration or model.
@@ -79,30 +87,66 @@ def load_checkpoint(directory: Path, identity: str, num_params: int) -> Federati
     tensors, metadata = read_tensors(path)
     if metadata.get("identity") != identity:
         raise ArtefactError(
-            f"{path} was written by a run with other settings; resume with the same ones or choose --out"
+            f"{path} was written by a run with other settings; resume with the same ones or choose another --out"
         )
-    if "weights" not in tensors or tensors["weights"].numel() != num_params:
-        raise ArtefactError(f"{path} does not hold a model of {num_params} parameters; start anew with --overwrite")
+    manifest = _numbers(path, metadata)
     memories = {}
-    for device, name in json.loads(metadata["memories"]).items():
-        if Path(name).name != name:
-            raise ArtefactError(f"{path} names a file outside its directory; start anew with --overwrite")
-        memories[int(device)] = read_tensors(directory / name)[0]["memory"]
+    for device, name in manifest["memories"].items():
+        memory = directory / name
+        memories[device] = _like(memory, read_tensors(memory)[0], "memory", start.weights)
     prefix = "local_buffers."
+    local = {_device(path, name.removeprefix(prefix)): name for name in tensors if name.startswith(prefix)}
+    moments = {"server.first": start.server.first, "server.second": start.server.second}
+    kept = {name: None if like is None else _like(path, tensors, name, like) for name, like in moments.items()}
     return FederationState(
-        rounds_done=int(metadata["rounds_done"]),
-        weights=tensors["weights"],
-        buffers=tensors["buffers"],
-        server=ServerState(tensors.get("server.first"), tensors.get("server.second"), int(metadata["server_step"])),
+        rounds_done=manifest["rounds_done"],
+        weights=_like(path, tensors, "weights", start.weights),
+        buffers=_like(path, tensors, "buffers", start.buffers),
+        server=ServerState(kept["server.first"], kept["server.second"], manifest["server_step"]),
         memories=memories,
-        local_buffers={int(k.removeprefix(prefix)): v for k, v in tensors.items() if k.startswith(prefix)},
-        snr_db=json.loads(metadata.get("snr_db", "null")),
+        local_buffers={device: _like(path, tensors, name, start.buffers) for device, name in local.items()},
+        snr_db=manifest["snr_db"],
     )
+
+
+REMEDY = "start anew with --overwrite"
+
+
+def _like(path: Path, tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
+    return expect_tensor(path, tensors, name, like.dtype, like.shape, REMEDY)
+
+
+def _device(path: Path, word: str) -> int:
+    if not word.removeprefix("-").isdecimal() or len(word) > 9:
+        raise ArtefactError(f"{path} names the device {word[:20]!r}; {REMEDY}")
+    return int(word)
+
+
+def _numbers(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a checkpoint holds beside its tensors, checked."""
+    try:
+        memories = json.loads(metadata["memories"])
+        found = {
+            "rounds_done": int(metadata["rounds_done"]),
+            "server_step": int(metadata["server_step"]),
+            "memories": {_device(path, device): str(name) for device, name in memories.items()},
+            "snr_db": json.loads(metadata.get("snr_db", "null")),
+        }
+        snr_db = found["snr_db"]
+        if found["rounds_done"] < 0 or not (snr_db is None or math.isfinite(snr_db)):
+            raise ValueError
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        if isinstance(error, ArtefactError):
+            raise
+        raise ArtefactError(f"{path} does not tell how far the run is; {REMEDY}") from None
+    if any(Path(name).name != name for name in found["memories"].values()):
+        raise ArtefactError(f"{path} names a file outside its directory; {REMEDY}")
+    return found
 
 
 def _manifest(directory: Path) -> dict[str, str]:
     path = directory / "state.safetensors"
-    return json.loads(read_metadata(path)["memories"]) if path.exists() else {}
+    return json.loads(read_metadata(path)["memories"])
 
 
 def _remove_stale(directory: Path, used: set[str]) -> None:

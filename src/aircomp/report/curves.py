@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from aircomp.artefact import write_atomically
 from aircomp.fields import label_of
 from aircomp.fl.simulate import Simulation
 from aircomp.report.partition import draw_partition
@@ -34,7 +35,7 @@ def draw_curves(records: Sequence[dict[str, Any]], path: Path, *, title: str = "
     for axes in (accuracy, loss):
         axes.grid(alpha=0.3)
     loss.legend(frameon=False, fontsize="small")
-    figure.savefig(path, dpi=150)
+    write_atomically(path, lambda temporary: figure.savefig(temporary, format="png", dpi=150))
     return path
 
 
@@ -54,5 +55,5 @@ def draw_snr(rows: Sequence[dict[str, Any]], path: Path) -> Path:
     axes.set(xlabel=label_of("snr_db"), ylabel=label_of("test_accuracy_last5"), ylim=(max(0.0, lowest - 0.1), 1))
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    figure.savefig(path, dpi=150)
+    write_atomically(path, lambda temporary: figure.savefig(temporary, format="png", dpi=150))
     return path

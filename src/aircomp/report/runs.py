@@ -1,23 +1,18 @@
 """Finished runs as they lie on disk: read without trust, named so that no two are confused."""
 
-import json
+import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aircomp import artefact
+from aircomp.artefact import read_json, read_lines
 from aircomp.errors import ArtefactError
 from aircomp.fields import with_current_names
 from aircomp.fl.own import PARTS
 from aircomp.report.page import cell_text
 from aircomp.results import Row
-
-MOST_BYTES = 64 * 2**20
-"""A larger file is no result of ours."""
-MOST_LEVELS = 32
-"""Nor is one nested deeper: a parser and its reader must not run out of stack."""
 
 
 @dataclass(frozen=True)
@@ -96,19 +91,20 @@ def _flags(config: Mapping[str, Any], *names: str) -> list[str]:
 
 def _read_run(directory: Path, name: str) -> Run:
     path = directory / "result.json"
-    if not directory.is_dir():
-        what = "is a file" if directory.exists() else "does not exist"
+    if not os.path.isdir(directory):
+        what = "is a file" if os.path.exists(directory) else "does not exist"
         raise ArtefactError(f"{directory} {what}; give the directory of a finished run")
-    if not path.is_file():
+    if not os.path.lexists(path):
         hint = "finish its run with --resume" if (directory / "config.toml").exists() else "give a finished run's"
         raise ArtefactError(f"there is no result.json in {directory}; {hint}")
-    result = _parsed(path, artefact.read_json)
+    result = read_json(path)
     if not _is_result(result):
         raise ArtefactError(
             f"{path} is not a result: expected a command, its config and rows; give a finished run's directory"
         )
     command = "collect" if (directory / "fragments.json").exists() else result["command"]
-    records = _parsed(directory / "metrics.jsonl", _read_lines) if (directory / "metrics.jsonl").is_file() else []
+    journal = directory / "metrics.jsonl"
+    records = read_lines(journal) if os.path.lexists(journal) else []
     rows = [with_current_names(row, summary=True) for row in result["rows"]]
     metrics = [with_current_names(record, summary=False) for record in records]
     return Run(name, directory, command, result["config"], rows, metrics, _made_with(result))
@@ -120,43 +116,6 @@ def _is_result(value: Any) -> bool:
     rows = value.get("rows")
     well_formed = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
     return well_formed and isinstance(value.get("command"), str) and isinstance(value.get("config"), dict)
-
-
-def _parsed(path: Path, read: Callable[[Path], Any]) -> Any:
-    """Read a file of bounded size and depth."""
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise ArtefactError(f"{path} is larger than {MOST_BYTES >> 20} MB, which no result is; check the directory")
-        value = read(path)
-        if _is_deep(value, MOST_LEVELS):
-            raise RecursionError
-        return value
-    except RecursionError:
-        raise ArtefactError(f"{path} is nested too deeply for a result; restore it or make it anew") from None
-
-
-def _is_deep(value: Any, levels: int) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels == 0 or any(_is_deep(each, levels - 1) for each in inner)
-
-
-def _read_lines(path: Path) -> list[Row]:
-    """Read JSON lines; the last one may be half written."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArtefactError(f"{path} is not readable text ({error}); restore it or make it anew") from None
-    records = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            if number == len(lines):
-                break
-            raise ArtefactError(f"line {number} of {path} is not JSON ({error}); restore it or make it anew") from None
-        if isinstance(record, dict):
-            records.append(record)
-    return records
 
 
 def _made_with(result: Row) -> str:

@@ -7,9 +7,11 @@ is missing. A change of the code that changes results raises a version, and what
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
@@ -17,9 +19,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from aircomp.artefact import read_json, write_json
-from aircomp.errors import ArtefactError
+from aircomp.errors import AirCompError, ArtefactError
 from aircomp.fields import with_current_names
-from aircomp.fl.executors import die_with_parent
+from aircomp.fl.executors import PATIENCE, follow_parent
+from aircomp.interrupt import deferred, unheard_by_children
 
 Payload = dict[str, Any]
 
@@ -76,7 +79,7 @@ class Job:
     def payload(self, work: Path) -> Payload | None:
         """Return what the job found, or None if it has not been done."""
         path = self.path(work)
-        if not path.exists():
+        if not os.path.lexists(path):
             return None
         found = read_json(path)
         rows = found.get("rows") if isinstance(found, dict) else None
@@ -148,7 +151,6 @@ def run_jobs(
     """
     everything = in_order(jobs)
     missing = [job for job in everything if job.payload(work) is None]
-    work.mkdir(parents=True, exist_ok=True)
     done = len(everything) - len(missing)
     do = partial(do_job, work=work.resolve(), run=run)
     if crew.engine == "ray":
@@ -158,7 +160,8 @@ def run_jobs(
     for job in finished:
         done += 1
         if on_job:
-            on_job(job, done, len(everything))
+            with deferred():
+                on_job(job, done, len(everything))
 
 
 def do_job(job: Job, work: Path, run: Runner) -> None:
@@ -181,22 +184,33 @@ def _here(missing: Sequence[Job], do: Do) -> Iterator[Job]:
 def _in_processes(missing: Sequence[Job], do: Do, workers: int) -> Iterator[Job]:
     """Keep all workers busy with jobs whose needs are done; spawned, so that none inherits threads or locks."""
     waiting, running, unfinished = list(missing), {}, {job.key for job in missing}
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=die_with_parent) as pool:
-        try:
-            while waiting or running:
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=follow_parent)
+    try:
+        while waiting or running:
+            with deferred() as raise_if_stopped:
                 ready = [job for job in waiting if not any(n.key in unfinished for n in in_order(job.needs))]
                 for job in ready[: workers - len(running)]:
                     waiting.remove(job)
-                    running[pool.submit(do, job)] = job
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    job = running.pop(future)
-                    future.result()
-                    unfinished.discard(job.key)
-                    yield job
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+                    with unheard_by_children():
+                        running[pool.submit(do, job)] = job
+                done, _ = wait(running, timeout=PATIENCE, return_when=FIRST_COMPLETED)
+                raise_if_stopped()
+            for future in done:
+                job = running.pop(future)
+                future.result()
+                unfinished.discard(job.key)
+                yield job
+    except BrokenProcessPool:
+        raise AirCompError(
+            "a worker process died, perhaps for lack of memory; use fewer --workers and run the command again"
+        ) from None
+    except KeyboardInterrupt:
+        for process in list(pool._processes.values()):  # what they are at is done again: only whole results are kept
+            process.kill()
+        raise
+    finally:  # after an error, the jobs that are running are not lost
+        with deferred():
+            pool.shutdown(cancel_futures=True)
 
 
 def _on_ray(missing: Sequence[Job], do: Do, crew: Crew) -> Iterator[Job]:

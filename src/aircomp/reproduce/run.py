@@ -1,8 +1,13 @@
 """Run results: their jobs first, all in one pool, then each result's page."""
 
+import contextlib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from aircomp.artefact import read_json, write_json
+from aircomp.errors import ArtefactError
+from aircomp.outdir import open_directory
 from aircomp.reproduce.catalogue import Result
 from aircomp.reproduce.jobs import ALONE, Crew, Job, run_jobs
 from aircomp.reproduce.page import write_all, write_outcome
@@ -30,13 +35,26 @@ def reproduce(
         on_job: Called after each job.
     """
     work = out / "work"
-    wanted = {result.name: result.jobs(scale, seeds) for result in results}
-    jobs = [job for pairs in wanted.values() for _, job in pairs]
-    run_jobs(jobs, work, run_job, crew, on_job)
-    shown = {}
-    for result in results:
-        folder = out if len(results) == 1 else out / result.name
-        shown[result.name] = write_outcome(result, scale, seeds, wanted[result.name], folder, work)
-    if len(results) > 1:
-        write_all(out, scale, seeds, shown)
-    return {name: outcome for name, (outcome, _) in shown.items()}
+    folders = {result.name: out if len(results) == 1 else out / result.name for result in results}
+    with contextlib.ExitStack() as held:
+        for folder in dict.fromkeys([out, *folders.values()]):
+            held.enter_context(open_directory(folder, "reproduce"))
+        _check_scale(out, scale)
+        wanted = {result.name: result.jobs(scale, seeds) for result in results}
+        jobs = [job for pairs in wanted.values() for _, job in pairs]
+        run_jobs(jobs, work, run_job, crew, on_job)
+        shown = {}
+        for result in results:
+            folder = folders[result.name]
+            shown[result.name] = write_outcome(result, scale, seeds, wanted[result.name], folder, work)
+        if len(results) > 1:
+            write_all(out, scale, seeds, shown)
+        return {name: outcome for name, (outcome, _) in shown.items()}
+
+
+def _check_scale(out: Path, scale: Scale) -> None:
+    """Keep one scale to a directory: the tables of two would be mixed."""
+    path = out / "scale.json"
+    if os.path.lexists(path) and read_json(path) != {"scale": scale.name}:
+        raise ArtefactError(f"{out} holds a reproduction at another scale; choose another --out")
+    write_json(path, {"scale": scale.name})

@@ -12,6 +12,7 @@ from aircomp.errors import ConfigError
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.round import Exchange, Record
 from aircomp.fl.simulate import Simulation, configure, simulate
+from aircomp.outdir import as_directory
 from aircomp.quantize.fragment import split
 from aircomp.train.fragments import FragmentRound, save_round, write_description
 
@@ -40,16 +41,13 @@ def collect(
         **overrides: Settings, as for `simulate`.
     """
     check_path("out", out)
-    out = Path(out)
+    out = as_directory(out)
     if on_round is not None:
         check_callable("on_round", on_round, "of a record")
     if overrides.setdefault("uplink", "perfect") != "perfect":
         raise ConfigError(f"uplink = {overrides['uplink']!r}: a collection has perfect aggregation; leave it out")
     experiment = configure(preset, overrides)
     length = experiment.quantize.fragment_length
-    if overwrite and out.exists():
-        for path in out.glob("round_*.safetensors"):
-            path.unlink()
 
     def save(record: Record, exchange: Exchange | None) -> None:
         if exchange is not None:
@@ -67,7 +65,14 @@ def collect(
         if on_round:
             on_round(record)
 
-    out.mkdir(parents=True, exist_ok=True)
-    run = simulate(experiment, out=out, resume=resume, overwrite=overwrite, data_dir=data_dir, on_round=save)
+    run = simulate(
+        experiment,
+        out=out,
+        resume=resume,
+        overwrite=overwrite,
+        data_dir=data_dir,
+        on_round=save,
+        command="collect",
+    )
     write_description(out, experiment.model_dump(mode="json"), experiment.quantize.order)
     return run

@@ -4,11 +4,10 @@ An epoch is a number of optimiser steps (`train/step.py`) and one validation; af
 torchrun several processes share the batches of every step (`train/distributed.py`).
 """
 
-import contextlib
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,11 @@ from torch import Tensor
 from aircomp import artefact, results
 from aircomp import rng as rngs
 from aircomp.checks import check_callable, check_device, check_number, check_path, check_type
-from aircomp.errors import AirCompError, ArtefactError, ConfigError, TrainingDiverged
+from aircomp.errors import AirCompError, ConfigError, TrainingDiverged
 from aircomp.fl.journal import Journal, open_run, read_metrics
+from aircomp.interrupt import deferred
 from aircomp.layer import CommunicationLayer
+from aircomp.outdir import as_directory
 from aircomp.train import loss as losses
 from aircomp.train.distributed import Gradients, Team, team
 from aircomp.train.held_out import measure_layer
@@ -76,29 +77,17 @@ def pretrain(
     if on_epoch is not None:
         check_callable("on_epoch", on_epoch, "of a record")
     with team() as processes:
-        directory = Path(out)
+        directory = as_directory(out)
         split = load_rounds([Path(d) for d in directories], settings.data, seed=settings.seed)
         if settings.loss.quantization and any(r.mean_fragments is None for r in [*split.train, *split.validation]):
             raise ConfigError("loss.quantization needs raw fragments, which some rounds lack; collect with --raw")
         if batches_per_step is None:
             batches_per_step = processes.size
         training = _Training(settings, split, directory, device, on_epoch, batches_per_step, processes)
-        with _opened(directory, settings, resume, overwrite) if processes.leads else contextlib.nullcontext():
+        if not processes.leads:
             return training.run(resume=resume)
-
-
-@contextlib.contextmanager
-def _opened(directory: Path, settings: PretrainSettings, resume: bool, overwrite: bool) -> Iterator[None]:
-    """Lock the layer directory, see that nothing in it is lost, and take away what is replaced."""
-    if (directory / "layer.json").exists() and not (directory / "config.toml").exists() and not overwrite:
-        raise ArtefactError(
-            f"{directory} holds a communication layer; replace it with --overwrite or choose another --out"
-        )
-    with open_run(directory, settings, resume=resume, overwrite=overwrite, read=read_toml):
-        if not resume:
-            for name in ("layer.json", "layer.safetensors"):  # they belong to what is replaced
-                (directory / name).unlink(missing_ok=True)
-        yield
+        with open_run(directory, settings, command="pretrain", resume=resume, overwrite=overwrite, read=read_toml):
+            return training.run(resume=resume)
 
 
 @dataclass
@@ -146,9 +135,10 @@ class _Training:
         except TrainingDiverged as error:
             raise self._diverged(error, state.progress) from None
         finally:  # the end, Ctrl-C or an error
-            journal.close()
-            if state.progress.epoch and self.team.leads:
-                self._layer(state.progress, state.last).save(self.out / "last")
+            with deferred():
+                journal.close()
+                if state.progress.epoch and self.team.leads:
+                    self._layer(state.progress, state.last).save(self.out / "last")
         return self._finish(state)
 
     def _journal(self, progress: Progress) -> Journal:
@@ -191,7 +181,8 @@ class _Training:
         record["samples_per_second"] = trained["samples"] / seconds_training
         after_epoch = TrainingState(after, best, last)
         if self.team.leads:
-            self._keep(after_epoch, record, journal)
+            with deferred():
+                self._keep(after_epoch, record, journal)
         return after_epoch
 
     def _keep(self, state: TrainingState, record: Record, journal: Journal) -> None:

@@ -8,6 +8,7 @@
 A directory that holds only the first three works.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.artefact import read_json, read_tensors, write_json, write_tensors
+from aircomp.artefact import Content, expect_tensor, read_json, read_tensors, write_json, write_tensors
 from aircomp.errors import ArtefactError
 
-MAX_DEVICES, MAX_CODEWORDS = 100_000, 32_767
+MAX_DEVICES, MAX_CODEWORDS, MAX_LAYERS = 100_000, 32_767, 32_768
+MOST_BYTES = 4 * 2**30
 """What a file may claim."""
 
 
@@ -78,7 +80,12 @@ def write_description(directory: Path, config: dict[str, Any], order: str) -> No
 def codeword_order(directory: Path) -> str:
     """Return the order of the codewords in a directory: popularity unless its description says otherwise."""
     path = directory / "fragments.json"
-    return str(read_json(path).get("order", "popularity")) if path.exists() else "popularity"
+    if not os.path.lexists(path):
+        return "popularity"
+    description = read_json(path)
+    if not isinstance(description, dict):
+        raise ArtefactError(f"{path} does not describe a collection; restore it or delete it")
+    return str(description.get("order", "popularity"))
 
 
 def round_files(directory: Path) -> list[Path]:
@@ -99,31 +106,37 @@ def load_round(path: Path) -> FragmentRound:
     Raises:
         ArtefactError: If the file is damaged, incomplete or inconsistent, naming what is wrong.
     """
-    tensors, _ = read_tensors(path)
-    missing = {"indices", "popularity", "quant_codebook"} - tensors.keys()
-    if missing:
-        raise ArtefactError(f"{path} lacks {', '.join(sorted(missing))}; it is not a fragments file, collect it anew")
-    indices, popularity, quant = (tensors[k] for k in ("indices", "popularity", "quant_codebook"))
-    if indices.ndim != 2 or indices.is_floating_point() or len(indices) > MAX_DEVICES or 0 in indices.shape:
-        raise ArtefactError(f"{path}: indices has shape {tuple(indices.shape)}; expected integers [devices, slots]")
-    if quant.ndim != 2 or not 2 <= len(quant) <= MAX_CODEWORDS or popularity.shape != quant.shape[:1]:
+    tensors, _ = read_tensors(path, MOST_BYTES)
+
+    def expect(name: str, content: Content, *shape: int | str) -> Tensor:
+        return expect_tensor(path, tensors, name, content, shape, "collect it anew")
+
+    indices = expect("indices", "integers", "devices", "slots")
+    quant = expect("quant_codebook", "reals", "codewords", "fragment")
+    (devices, slots), (codewords, fragment) = indices.shape, quant.shape
+    if devices > MAX_DEVICES or not 2 <= codewords <= MAX_CODEWORDS:
         raise ArtefactError(
-            f"{path}: quant_codebook {tuple(quant.shape)} and popularity {tuple(popularity.shape)} do not fit; "
-            "expected [codewords, fragment] and [codewords]"
+            f"{path} claims {devices} devices and {codewords} codewords; expected at most {MAX_DEVICES} and from 2 to "
+            f"{MAX_CODEWORDS}; collect it anew"
         )
-    own, layers = tensors.get("bs_indices"), tensors.get("slot_layers")
-    for name, chosen in (("indices", indices), ("bs_indices", own)):
-        if chosen is not None and not (int(chosen.min()) >= 0 and int(chosen.max()) < len(quant)):
-            raise ArtefactError(f"{path}: {name} reaches {int(chosen.max())}; expected 0 to {len(quant) - 1}")
-    for name in ("bs_indices", "slot_layers"):
-        if name in tensors and tensors[name].shape != indices.shape[1:]:
-            raise ArtefactError(f"{path}: {name} has shape {tuple(tensors[name].shape)}; expected [{indices.shape[1]}]")
+    popularity = expect("popularity", "reals", codewords)
+    if (popularity < 0).any() or not popularity.any():
+        raise ArtefactError(f"{path}: popularity has no or negative shares; collect it anew")
+    known: dict[str, tuple[Content, tuple[int, ...]]] = {
+        "bs_indices": ("integers", (slots,)),
+        "slot_layers": ("integers", (slots,)),
+        "fragments": ("reals", (devices, slots, fragment)),
+        "bs_fragments": ("reals", (slots, fragment)),
+    }
+    optional = {name: expect(name, content, *shape) for name, (content, shape) in known.items() if name in tensors}
+    limits = {"indices": codewords, "bs_indices": codewords, "slot_layers": MAX_LAYERS}
+    for name, chosen in {"indices": indices, **optional}.items():
+        if name in limits and not (0 <= int(chosen.min()) <= int(chosen.max()) < limits[name]):
+            reach = f"reaches from {int(chosen.min())} to {int(chosen.max())}"
+            raise ArtefactError(f"{path}: {name} {reach}; expected 0 to {limits[name] - 1}; collect it anew")
     return FragmentRound(
         indices.long(),
         popularity.float(),
         quant.float(),
-        None if own is None else own.long(),
-        None if layers is None else layers.long(),
-        tensors.get("fragments"),
-        tensors.get("bs_fragments"),
+        **{name: value.float() if value.is_floating_point() else value.long() for name, value in optional.items()},
     )

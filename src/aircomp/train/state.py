@@ -5,13 +5,16 @@ file, replaced atomically: parameters now and at the best epoch, Adam's moments,
 """
 
 import json
+import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from aircomp.artefact import read_tensors, write_tensors
+from aircomp.artefact import expect_tensor, read_tensors, write_tensors
 from aircomp.errors import ArtefactError
 from aircomp.train.recipe import PretrainSettings
 
@@ -22,6 +25,8 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 @dataclass(frozen=True)
 class Progress:
     """How far training is."""
+
+    __pydantic_config__ = ConfigDict(allow_inf_nan=False, extra="forbid")  # where it is read from a file
 
     learning_rate: float
     epoch: int = 0
@@ -82,9 +87,10 @@ def save_checkpoint(path: Path, state: TrainingState, optimizer: torch.optim.Ada
     tensors = {f"last.{name}": value for name, value in state.last.items()}
     # a copy: the last epoch may be the best one, and safetensors refuses one memory under two names
     tensors |= {f"best.{name}": value.clone() for name, value in state.best.items()}
-    for number, kept in optimizer.state_dict()["state"].items():
+    moments = optimizer.state_dict()["state"]
+    for number, kept in moments.items():
         tensors |= {f"adam.{number}.{name}": kept[name] for name in MOMENTS}
-    metadata = {"identity": identity, "progress": json.dumps(asdict(state.progress))}
+    metadata = {"identity": identity, "progress": json.dumps(asdict(state.progress)), "moments": json.dumps([*moments])}
     write_tensors(path, tensors, metadata)
 
 
@@ -94,27 +100,51 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam, i
     Raises:
         ArtefactError: If the file is damaged or belongs to other settings or other fragments.
     """
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     tensors, metadata = read_tensors(path)
     if metadata.get("identity") != identity:
         raise ArtefactError(
             f"{path} was written for other settings or other fragments; resume with the same ones or choose --out"
         )
-    try:
-        last, best = _part(tensors, "last."), _part(tensors, "best.")
-        progress = Progress(**json.loads(metadata["progress"]))
-        model.load_state_dict(last)
-        groups = optimizer.state_dict()["param_groups"]
-        kept: dict[int, dict[str, Tensor]] = {}
-        for key, value in _part(tensors, "adam.").items():
-            number, name = key.split(".")
-            kept.setdefault(int(number), {})[name] = value
-        optimizer.load_state_dict({"state": kept, "param_groups": groups})
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ArtefactError(f"{path} is incomplete ({error}); start anew with --overwrite") from None
+    progress = _progress(path, metadata)
+
+    def found(name: str, like: Tensor) -> Tensor:
+        return expect_tensor(path, tensors, name, like.dtype, like.shape, REMEDY)
+
+    parameters = model.state_dict()
+    last = {name: found(f"last.{name}", like) for name, like in parameters.items()}
+    best = {name: found(f"best.{name}", like) for name, like in parameters.items()}
+    kept = {}
+    learned = dict(enumerate(optimizer.param_groups[0]["params"]))
+    for number in _moments(path, metadata, learned):
+        like = learned[number]
+        moments = {name: found(f"adam.{number}.{name}", like) for name in ("exp_avg", "exp_avg_sq")}
+        kept[number] = {
+            "step": expect_tensor(path, tensors, f"adam.{number}.step", torch.float32, (), REMEDY)
+        } | moments
+    model.load_state_dict(last)
+    optimizer.load_state_dict({"state": kept, "param_groups": optimizer.state_dict()["param_groups"]})
     return TrainingState(progress, best, last)
 
 
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+def _moments(path: Path, metadata: Mapping[str, str], learned: Mapping[int, Tensor]) -> list[int]:
+    """Return the parameters that Adam has moments of: all that ever had a gradient."""
+    try:
+        found = json.loads(metadata.get("moments", json.dumps([*learned])))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(isinstance(number, int) and number in learned for number in found):
+        raise ArtefactError(f"{path} does not tell which moments it holds; {REMEDY}")
+    return found
+
+
+REMEDY = "start anew with --overwrite"
+_PROGRESS = TypeAdapter(Progress)
+
+
+def _progress(path: Path, metadata: dict[str, str]) -> Progress:
+    try:
+        return _PROGRESS.validate_json(metadata.get("progress", ""), strict=True)
+    except ValidationError:
+        raise ArtefactError(f"{path} does not tell how far training is; {REMEDY}") from None
