@@ -1,12 +1,15 @@
 # make demo   run the main job          make test   run the tests
 # make env    build .venv and stop      make lint   format, lint and type checks
+# make fuzz   odd inputs, thousands of them (CASES=5000 SEED=0)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LINT_STAMP := $(VENV)/.installed-lint
+CASES ?= 5000
+SEED ?= 0
 
-.PHONY: demo test test-slow lint env clean
+.PHONY: demo test test-slow fuzz lint env clean
 
 demo: env
 	$(BIN)/aircomp demo --overwrite --out runs/demo
@@ -16,6 +19,9 @@ test: env
 
 test-slow: env
 	$(BIN)/python -m pytest -m slow -q --timeout 3600
+
+fuzz: env
+	$(BIN)/python tests/fuzz/fuzz_run.py --cases $(CASES) --seed $(SEED)
 
 lint: $(LINT_STAMP)
 	$(BIN)/ruff format --check src tests examples
