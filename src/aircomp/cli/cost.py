@@ -27,6 +27,8 @@ COLUMNS = {
     "side_information": "side information",
 }
 
+MOST_PARAMETERS = 10**15
+
 
 @dataclass(frozen=True)
 class Options:
@@ -87,8 +89,10 @@ def count_parameters(options: Options) -> int:
     if (options.model is None) == (options.parameters is None):
         raise ConfigError("give either --model NAME or --parameters N, for example --model resnet")
     if options.parameters is not None:
-        if options.parameters < 1:
-            raise ConfigError(f"parameters = {options.parameters}: expected a positive number")
+        if not 1 <= options.parameters <= MOST_PARAMETERS:
+            raise ConfigError(
+                f"parameters = {options.parameters}: expected a positive number of {MOST_PARAMETERS:,} at the most"
+            )
         return options.parameters
     name = str(options.model)
     channels = 1 if name == "digits-cnn" else 3

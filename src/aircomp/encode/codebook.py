@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from aircomp.errors import ConfigError, ShapeError, unknown_name
+from aircomp.memory import check_memory
 from aircomp.settings import Settings
 
 CodebookKind = Literal["gaussian", "bernoulli", "two-bases"]
@@ -49,6 +50,9 @@ def make_codebook(
     """
     if num_codewords < 1 or codeword_length < 1:
         raise ConfigError(f"a codebook of {num_codewords} codewords of length {codeword_length}: expected at least 1")
+    rotation = codeword_length**2 if kind == "two-bases" else 0
+    # drawn in double precision
+    check_memory({"the codebook (codewords, codeword_length)": 8 * (num_codewords * codeword_length + rotation)})
     match kind:
         case "gaussian":
             return _gaussian(num_codewords, codeword_length, rng)

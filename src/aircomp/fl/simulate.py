@@ -27,12 +27,14 @@ from aircomp.fl.data import ImageData, from_torch, load
 from aircomp.fl.executors import make_executor
 from aircomp.fl.experiment import Experiment, load_experiment
 from aircomp.fl.journal import Journal, open_run, read_metrics
+from aircomp.fl.needs import memory_needs
 from aircomp.fl.participation import check_participation
 from aircomp.fl.partition import Partition, split
 from aircomp.fl.round import Exchange, Federation, Record, Stopwatch, Transform, run_round
 from aircomp.fl.state import FederationState, load_checkpoint, save_checkpoint
 from aircomp.fl.summary import accuracy_summary, means
 from aircomp.fl.trainer import Trainer
+from aircomp.memory import check_memory
 from aircomp.server.step import initial_state
 from aircomp.uplinks.base import Uplink, check_readout
 from aircomp.uplinks.schemes import make_uplink
@@ -122,6 +124,7 @@ def simulate(
     own_rule = aggregator if aggregator is not None and not isinstance(aggregator, str) else None
     own_uplink = uplink if uplink is not None and not isinstance(uplink, str) else None
     flat = FlatModel(module.to(experiment.device))
+    check_memory(memory_needs(experiment, flat.num_params))
     scheme = own_uplink or make_uplink(
         experiment.uplink,
         quantize=experiment.quantize,
