@@ -105,7 +105,7 @@ def _sentence(box: str) -> str:
     if "Unrecognized options:" in rest:  # beside what is missing
         unknown = rest[rest.index("Unrecognized options:") + 1]
         said += f", and {unknown} is no option"
-    similar = re.findall(r"^(--[^\s,]+)", "\n".join(rest), re.MULTILINE)
+    similar = re.findall(r"^(--\w[^\s,]*)", "\n".join(rest), re.MULTILINE)
     if similar and re.search("Perhaps you meant|similar to", text):
         said += f": did you mean {' or '.join(similar[:3])}?"
     return f"{said[0].lower()}{said[1:]}"
