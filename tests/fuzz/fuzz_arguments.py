@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import random
+import shutil
 import types
 import typing
 from collections.abc import Callable
@@ -148,8 +149,8 @@ def values(rng: random.Random, flag: Flag, kind: Any = None) -> list[str]:
         return [rng.choice(small if flag.takes_time or "workers" in flag.name else INTEGERS)]
     if kind is float:
         return [rng.choice(FLOATS)]
-    if kind is Path:
-        return [rng.choice(PATHS)]
+    if kind is Path:  # what was made for all cases is to be read only
+        return [rng.choice([path for path in PATHS if not (flag.name == "--out" and path.startswith(IN))])]
     if kind is str:
         return [rng.choice([*names(), *WORDS] if rng.random() < 0.7 else [misspelt(rng, rng.choice(names()))])]
     return [rng.choice(WORDS)]
@@ -166,12 +167,24 @@ def make(name: str) -> Case:
     places = list(command.positional)
     if positional and rng.random() < 0.2:
         places = values(rng, positional[0])
+    if rng.random() < 0.06 and "--out" in {flag.name for flag in flags}:
+        chosen |= {"--out": ["../foreign"], "--overwrite": []}
     args = [*command.words, *places, *_written(rng, chosen | {f: [v] for f, v in command.never.items()})]
     if rng.random() < 0.25:
         args = _disturbed(rng, args, flags)
     env = {k: rng.choice(v) for k, v in ENVIRONMENT.items() if rng.random() < 0.03}
     stdout = "utf-8" if rng.random() < 0.85 else rng.choice(["ascii", "latin-1", "broken", "closed", "full"])
+    if "report" in args:  # which writes beside what it reads
+        args = [word.replace(f"{IN}/", "") for word in args]
+        return Case(name, args, env=env, stdout=stdout, prepare=copies)
     return Case(name, args, env=env, stdout=stdout, prepare=odd_paths)
+
+
+def copies(here: Path) -> None:
+    """Put copies of finished runs into the working directory."""
+    odd_paths(here)
+    for run in ("run", "fragments", "layer"):
+        shutil.copytree(here / IN / run, here / run)
 
 
 def odd_paths(here: Path) -> None:

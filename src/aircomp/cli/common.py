@@ -62,7 +62,7 @@ def parse(options: type[T], args: Sequence[str], prog: str, default: T | None = 
 
 
 def _checked(options: T) -> T:
-    """Refuse what no command can use, whichever option it is: a number that is not finite, a seed below 0, no value."""
+    """Refuse what no command can use: a number that is not finite, a seed below 0, no value, a GPU that is not there."""
     for field in dataclasses.fields(options):  # pyright: ignore[reportArgumentType] (options are dataclasses)
         value: Any = getattr(options, field.name)  # Any: options are of many types
         flag = f"--{field.name.replace('_', '-')}"
@@ -72,9 +72,18 @@ def _checked(options: T) -> T:
                 raise ConfigError(f"{flag} {number}: expected a finite number")
         if field.name == "seed" and isinstance(value, int) and value < 0:
             raise ConfigError(f"{flag} {value}: expected 0 or more")
+        if (field.name, value) == ("device", "cuda"):
+            _check_cuda()
         if value == () and field.default not in ((), dataclasses.MISSING):
             raise ConfigError(f"{flag} was given without a value; expected one or more")
     return options
+
+
+def _check_cuda() -> None:
+    import torch  # only here: most commands' help does not need it
+
+    if not torch.cuda.is_available():
+        raise ConfigError("--device cuda, but this machine or this build of torch has none; use --device cpu")
 
 
 @contextlib.contextmanager
@@ -139,7 +148,7 @@ def progress_bar(description: str, total: int) -> Iterator[tuple[Progress, TaskI
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as progress:
         yield progress, progress.add_task(description, total=total, note="")
 
 
