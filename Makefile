@@ -1,17 +1,20 @@
 # make demo   run the main job          make test   run the tests
 # make env    build .venv and stop      make lint   format, lint and type checks
 # make expected [SCALE=digits] [RESULT=all] [SEEDS=3]   measure anew what is expected; rewrite the docs' tables and figures
+# make fuzz   odd inputs, thousands of them (CASES=5000 SEED=0)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LINT_STAMP := $(VENV)/.installed-lint
+CASES ?= 5000
+SEED ?= 0
 
 SCALE ?= digits
 RESULT ?= all
 SEEDS ?= 3
 
-.PHONY: demo test test-slow expected lint env clean
+.PHONY: demo test test-slow fuzz expected lint env clean
 
 demo: env
 	$(BIN)/aircomp demo --overwrite --out runs/demo
@@ -24,6 +27,9 @@ test-slow: env
 
 expected: env
 	$(BIN)/aircomp reproduce $(RESULT) --scale $(SCALE) --seeds $(SEEDS) --update-expected --out runs/expected-$(SCALE)
+
+fuzz: env
+	$(BIN)/python tests/fuzz/fuzz_run.py --cases $(CASES) --seed $(SEED)
 
 lint: $(LINT_STAMP)
 	$(BIN)/ruff format --check src tests examples

@@ -9,7 +9,7 @@ import aircomp
 
 SOURCE = Path(aircomp.__file__).parent
 STAGES = {"device", "quantize", "encode", "channel", "decode", "aggregation", "server"}
-COMMON = {"checks", "errors", "rng", "shapes", "settings", "artefact", "metrics"}
+COMMON = {"checks", "errors", "rng", "shapes", "settings", "artefact", "memory", "metrics"}
 
 
 def imports(path: Path) -> set[str]:

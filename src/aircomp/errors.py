@@ -5,10 +5,21 @@ A message says what was given, what was expected and what to do, in one sentence
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class AirCompError(Exception):
-    """Root of all errors raised on purpose by aircomp."""
+    """Root of all errors raised on purpose by aircomp. They travel between processes, whatever their `__init__` takes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(kind: type[AirCompError], args: tuple[Any, ...], attributes: dict[str, Any]) -> AirCompError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class ConfigError(AirCompError, ValueError):
@@ -29,6 +40,11 @@ class DecodeDiverged(AirCompError, ArithmeticError):
 
 class TrainingDiverged(AirCompError, ArithmeticError):
     """Training that produced numbers that are not finite."""
+
+
+def is_lack_of_memory(error: Exception) -> bool:
+    """Tell whether Python or torch, which says so in words alone, could not allocate what was asked for."""
+    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error)
 
 
 def nearest_names(name: str, known: Iterable[str]) -> list[str]:

@@ -6,9 +6,11 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 import aircomp
-from aircomp.errors import AirCompError, unknown_name
+from aircomp.cli import terminal
+from aircomp.errors import AirCompError, ConfigError, is_lack_of_memory, unknown_name
 
 COMMANDS = {
     "demo": "the main job on data that comes with the package",
@@ -27,6 +29,8 @@ COMMANDS = {
 }
 
 
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+LONGEST_SENTENCE = 1000  # characters; more was a file's content or a mistyped argument
 EXAMPLES = """examples:
   aircomp demo
   aircomp simulate digits --uplink gamp --snr-db 5
@@ -37,28 +41,61 @@ EXAMPLES = """examples:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command; exit 0 if it did its job, 2 on a user's mistake, 130 on Ctrl-C."""
     args = list(sys.argv[1:] if argv is None else argv)
-    logging.basicConfig(level=os.environ.get("AIRCOMP_LOG", "WARNING").upper(), format="%(name)s: %(message)s")
-    if not args or args[0] in ("-h", "--help"):
-        print(_usage())
-        sys.exit(0 if args else 2)
-    if args[0] == "--version":
-        print(f"aircomp {aircomp.__version__}")
-        return
-    command, *rest = args
+    terminal.prepare()
     try:
-        if command not in COMMANDS:
-            raise unknown_name("command", command, COMMANDS)
-        if rest == ["--version"]:
-            print(f"aircomp {aircomp.__version__}")
-            return
-        import_module(f"aircomp.cli.{command}").run(rest)
+        _run(args)
+        sys.stdout.flush()
     except AirCompError as error:
-        print(f"aircomp: {error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(str(error))
     except KeyboardInterrupt as stop:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second one ends the process at once
         print(f"aircomp: stopped{f'; {stop}' if str(stop) else ''}", file=sys.stderr)
         sys.exit(130)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) and terminal.reader_left():
+            terminal.discard_output()  # who read the output has seen enough, as head has
+            return
+        terminal.discard_output()  # it may be what cannot be written
+        where = "the output" if error.filename is None else repr(str(error.filename))
+        _fail(
+            f"cannot read or write {where}: {error.strerror or error}; check the path, its permissions and the space left"
+        )
+    except (MemoryError, RuntimeError) as error:
+        if not is_lack_of_memory(error):
+            raise
+        _fail("there is not enough memory for this; use fewer devices, workers or slots, or a smaller model")
+
+
+def _run(args: list[str]) -> None:
+    _log_as_asked()
+    if not args or args[0] in ("-h", "--help"):
+        print(_usage())
+        if not args:
+            raise ConfigError("no command was given; choose one of those above")
+        return
+    command, *rest = args
+    if command == "--version" or (rest == ["--version"] and command in COMMANDS):
+        print(f"aircomp {aircomp.__version__}")
+        return
+    if command not in COMMANDS:
+        raise unknown_name("command", command, COMMANDS)
+    import_module(f"aircomp.cli.{command}").run(rest)
+
+
+def _log_as_asked() -> None:
+    level = os.environ.get("AIRCOMP_LOG", "").upper() or "WARNING"
+    if level not in LOG_LEVELS:
+        raise unknown_name("level of AIRCOMP_LOG", level, LOG_LEVELS)
+    logging.basicConfig(level=level, format="%(name)s: %(message)s")
+
+
+def _fail(sentence: str) -> NoReturn:
+    """Print one line, however many were given and however long, and exit as on a mistake."""
+    line = " ".join(sentence.split())
+    if len(line) > LONGEST_SENTENCE:
+        line = f"{line[: LONGEST_SENTENCE // 2]} … {line[-LONGEST_SENTENCE // 2 :]}"
+    print(f"aircomp: {line}", file=sys.stderr)
+    sys.exit(2)
 
 
 def _usage() -> str:

@@ -12,7 +12,14 @@ from aircomp import results
 from aircomp.cli.common import parse, print_table
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.fields import columns_of
+from aircomp.memory import check_memory
 from aircomp.outdir import open_directory
+
+MANY = 1_000_000_000
+BYTES_PER_SLOT = 5_000
+"""Eleven fragments of twenty, the counts before and after decoding, and two received signals."""
+BYTES_PER_TRAINED_SLOT = 2_000_000
+"""Measured: what autograd keeps of the plain version."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,8 @@ def run(args: Sequence[str]) -> None:
     """Run the benchmark."""
     if not args or args[0] in ("-h", "--help"):
         print("usage: aircomp bench decode | simulate | train | flower   (--help after any of them tells more)")
+        if not args:
+            raise ConfigError("no benchmark was named; choose decode, simulate, train or flower")
         return
     name, *rest = args
     benches: dict[str, tuple[type[Any], Callable[[Any], None]]] = {  # Any: each has options of its own
@@ -117,6 +126,7 @@ def run(args: Sequence[str]) -> None:
 def _simulate(options: SimulateOptions) -> None:
     from aircomp.bench.simulate import bench_engines, bench_round, bench_simulate
 
+    _check(options, workers=(1, 1024), repeats=(1, MANY))
     speed = bench_simulate(options.repeats, options.workers)
     engines = bench_engines(options.repeats, options.workers, options.ray_address)
     stages = bench_round(4, options.workers)
@@ -138,7 +148,8 @@ def _decode(options: DecodeOptions) -> None:
     from aircomp.bench.decode import bench_decode, bench_scaling
     from aircomp.bench.net import bench_net, bench_net_scaling
 
-    _at_least_one(options.repeats, options.slots)
+    _check(options, slots=(1, MANY), repeats=(1, MANY))
+    check_memory({"a round of so many slots (--slots)": options.slots * BYTES_PER_SLOT})
     net = bench_net(options.slots, options.repeats)
     rows = [*bench_decode(options.slots, options.repeats), net]
     scaling = bench_scaling(options.slots, options.repeats) + bench_net_scaling(options.slots, options.repeats)
@@ -154,7 +165,8 @@ def _decode(options: DecodeOptions) -> None:
 def _train(options: TrainOptions) -> None:
     from aircomp.bench.train import bench_train
 
-    _at_least_one(options.repeats, *options.slots)
+    _check(options, slots=(1, MANY), repeats=(1, MANY))
+    check_memory({"the plain version's batch (--slots)": max(options.slots) * BYTES_PER_TRAINED_SLOT})
     rows = bench_train(options.slots, options.repeats)
     _write(options.out, "bench train", rows)
     speed = ("batch_slots", "samples_per_second", "plain_samples_per_second", "times_plain")
@@ -165,21 +177,20 @@ def _train(options: TrainOptions) -> None:
 def _flower(options: FlowerOptions) -> None:
     from aircomp.bench.flower import bench_flower
 
-    if options.rounds < 2 or options.devices < 1 or options.workers < 1:
-        raise ConfigError(
-            f"--rounds {options.rounds} --devices {options.devices} --workers {options.workers}: expected two rounds or "
-            "more, as the first is left out, and at least one of the others; raise them"
-        )
+    _check(options, rounds=(2, MANY), devices=(1, 1000), workers=(1, 1024))  # the first round is left out
     rows = bench_flower(options.rounds, options.devices, options.workers)
     _write(options.out, "bench flower", rows)
     columns = columns_of(("contender", "seconds_per_round", "times_simulate", "our_part_seconds", "times_sum"))
     print_table(f"digits, {options.devices} devices, {options.workers} processes", rows, columns)
 
 
-def _at_least_one(repeats: int, *slots: int) -> None:
-    if repeats < 1 or not slots or min(slots) < 1:
-        given = " ".join(map(str, slots))
-        raise ConfigError(f"--slots {given} --repeats {repeats}: expected whole numbers of one or more; raise them")
+def _check(options: object, **ranges: tuple[int, int]) -> None:
+    """See that each named option, a number or several, lies in its range."""
+    for name, (low, high) in ranges.items():
+        given = getattr(options, name)
+        numbers = given if isinstance(given, tuple) else (given,)
+        if not all(low <= number <= high for number in numbers):
+            raise ConfigError(f"--{name} {' '.join(map(str, numbers))}: expected {low:,} to {high:,}")
 
 
 def _write(out: Path | None, command: str, rows: list[results.Row]) -> None:

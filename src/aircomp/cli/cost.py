@@ -32,6 +32,8 @@ COLUMNS = (
     "side_information",
 )
 
+MOST_PARAMETERS = 10**15
+
 
 @dataclass(frozen=True)
 class Options:
@@ -94,7 +96,7 @@ def count_parameters(options: Options) -> int:
     if (options.model is None) == (options.parameters is None):
         raise ConfigError("give either --model NAME or --parameters N, for example --model resnet")
     if options.parameters is not None:
-        check_number("parameters", options.parameters, low=1, high=1e15, integer=True)
+        check_number("parameters", options.parameters, low=1, high=MOST_PARAMETERS, integer=True)
         return options.parameters
     name = str(options.model)
     channels = 1 if name == "digits-cnn" else 3

@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from aircomp.cli.common import parse, print_table, progress_bar
-from aircomp.errors import unknown_name
+from aircomp.errors import ConfigError, unknown_name
 from aircomp.fl.data import data_directory, dataset_names, locate
 from aircomp.fl.fetch import fetch
 from aircomp.interrupt import telling
@@ -45,6 +45,8 @@ def run(args: Sequence[str]) -> None:
     """Run the subcommand."""
     if not args or args[0] in ("-h", "--help"):
         print("usage: aircomp data list | aircomp data fetch NAME   (--help after either tells more)")
+        if not args:
+            raise ConfigError("no data command was given; choose list or fetch")
         return
     command, *rest = args
     match command:

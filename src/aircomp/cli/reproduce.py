@@ -15,6 +15,8 @@ from aircomp.reproduce.run import reproduce
 from aircomp.reproduce.scales import scale_of
 from aircomp.reproduce.update import docs_folder, update_expected
 
+MOST_SEEDS = 1000
+
 
 @dataclass(frozen=True)
 class Options:
@@ -60,6 +62,8 @@ def run(args: Sequence[str]) -> None:
         return
     if options.seeds < 1 or options.workers < (options.engine == "processes"):
         raise ConfigError(f"seeds {options.seeds}, workers {options.workers}: expected at least one of each")
+    if options.seeds > MOST_SEEDS:
+        raise ConfigError(f"seeds {options.seeds}: expected {MOST_SEEDS} at the most")
     scale = scale_of(options.scale)
     chosen = results_at(scale.name) if options.name == "all" else [result_of(options.name, scale.name)]
     out = options.out or Path("runs") / f"reproduce-{scale.name}" / ("" if options.name == "all" else options.name)

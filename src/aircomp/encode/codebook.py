@@ -15,6 +15,7 @@ from torch import Tensor
 
 from aircomp.checks import check_choice, check_generator, check_number
 from aircomp.errors import ConfigError, ShapeError
+from aircomp.memory import check_memory
 from aircomp.settings import Settings, absolute
 
 CodebookKind = Literal["gaussian", "bernoulli", "two-bases"]
@@ -56,6 +57,9 @@ def make_codebook(
     check_number("num_codewords", num_codewords, low=1, high=MOST_CODEWORDS, integer=True)
     check_number("codeword_length", codeword_length, low=1, high=MOST_USES, integer=True)
     check_generator("rng", rng)
+    rotation = codeword_length**2 if kind == "two-bases" else 0
+    # drawn in double precision
+    check_memory({"the codebook (codewords, codeword_length)": 8 * (num_codewords * codeword_length + rotation)})
     match kind:
         case "gaussian":
             return _gaussian(num_codewords, codeword_length, rng)

@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from aircomp.errors import unknown_name
+from aircomp.memory import check_memory
 from aircomp.settings import NeedsTable, Settings, needs
 
 Norm = Literal["batch", "group"]
@@ -163,6 +164,9 @@ def build(settings: ModelSettings, num_classes: int, channels_in: int, *, rng: t
         "resnet": lambda: ResNet(**shape, blocks=settings.blocks, stem_stride=settings.stem_stride, norm=settings.norm),
         "vgg": lambda: Vgg(**shape, norm=settings.norm),
     }
+    with torch.device("meta"):  # costs nothing, however large
+        size = sum(parameter.numel() for parameter in builders[settings.name]().parameters())
+    check_memory({"the model and its gradient (model.width, model.blocks)": 2 * 4 * size})
     model = builders[settings.name]()
     initialize(model, rng=rng)
     return model

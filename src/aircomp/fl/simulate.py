@@ -28,6 +28,7 @@ from aircomp.fl.evaluate import evaluate, recompute_statistics
 from aircomp.fl.executors import make_executor, one_thread
 from aircomp.fl.experiment import Buffers, Experiment, load_experiment
 from aircomp.fl.journal import Journal, open_run, read_metrics
+from aircomp.fl.needs import memory_needs
 from aircomp.fl.own import check_parts, copy_model, idle_parameters, layout_hash, load_fixed, part_name, save_fixed
 from aircomp.fl.participation import check_participation
 from aircomp.fl.partition import Partition, split
@@ -37,6 +38,7 @@ from aircomp.fl.state import FederationState, has_checkpoint, load_checkpoint, s
 from aircomp.fl.summary import accuracy_summary, means
 from aircomp.fl.trainer import Trainer
 from aircomp.interrupt import deferred
+from aircomp.memory import check_memory
 from aircomp.outdir import as_directory
 from aircomp.server.step import initial_state
 from aircomp.settings import check_given, given_paths
@@ -163,6 +165,7 @@ def simulate(
             f"quantize.fragment_length = {experiment.quantize.fragment_length}: longer than the model, which has "
             f"{flat.num_params} parameters; lower it"
         )
+    check_memory(memory_needs(experiment, flat.num_params))
     scheme = own_uplink or make_uplink(
         experiment.uplink,
         quantize=experiment.quantize,

@@ -184,6 +184,7 @@ def _here(missing: Sequence[Job], do: Do) -> Iterator[Job]:
 def _in_processes(missing: Sequence[Job], do: Do, workers: int) -> Iterator[Job]:
     """Keep all workers busy with jobs whose needs are done; spawned, so that none inherits threads or locks."""
     waiting, running, unfinished = list(missing), {}, {job.key for job in missing}
+    workers = max(min(workers, len(missing)), 1)
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=follow_parent)
     try:
         while waiting or running:

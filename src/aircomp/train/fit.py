@@ -22,6 +22,7 @@ from aircomp.errors import AirCompError, ConfigError, TrainingDiverged
 from aircomp.fl.journal import Journal, open_run, read_metrics
 from aircomp.interrupt import deferred
 from aircomp.layer import CommunicationLayer
+from aircomp.memory import check_memory
 from aircomp.outdir import as_directory
 from aircomp.train import loss as losses
 from aircomp.train.distributed import Gradients, Team, team
@@ -81,6 +82,7 @@ def pretrain(
         split = load_rounds([Path(d) for d in directories], settings.data, seed=settings.seed)
         if settings.loss.quantization and any(r.mean_fragments is None for r in [*split.train, *split.validation]):
             raise ConfigError("loss.quantization needs raw fragments, which some rounds lack; collect with --raw")
+        check_memory(settings.memory_needs(split.num_codewords))
         if batches_per_step is None:
             batches_per_step = processes.size
         training = _Training(settings, split, directory, device, on_epoch, batches_per_step, processes)

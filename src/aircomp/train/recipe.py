@@ -19,6 +19,10 @@ RUN_ONLY = {"epochs", "seconds"}
 """Settings that do not change the bits of an epoch: training may be resumed with others."""
 
 
+LAYER_OBJECTS = 4_000
+"""Bytes that the Python objects of one layer take, however few weights it has."""
+
+
 class PretrainSettings(Settings):
     """Training of codebook and decoder, completely described (Sec. III-E, Hyper-parameters)."""
 
@@ -60,6 +64,20 @@ class PretrainSettings(Settings):
     def identity(self) -> dict[str, Any]:
         """What determines the bits of every epoch: all settings but those that only say how long."""
         return self.model_dump(mode="json", exclude=RUN_ONLY - ({"epochs"} if self.schedule == "cosine" else set()))
+
+    def memory_needs(self, num_codewords: int) -> dict[str, int]:
+        """Return bytes by what they are for, at the least, for `aircomp.memory.check_memory`."""
+        net, slots = self.net, self.data.batch_slots
+        convolutions = net.filters**2 * net.kernel if net.cnn else 0
+        return {
+            "the layers of the decoder (net.num_layers, net.filters, net.kernel)": net.num_layers
+            * (LAYER_OBJECTS + 4 * convolutions),
+            "the codebook (codeword_length)": 4 * num_codewords * self.codeword_length,
+            "what a batch leaves for its gradient (data.batch_slots, net.num_layers, codeword_length)": 4
+            * slots
+            * net.num_layers
+            * (num_codewords + self.codeword_length),
+        }
 
     def rate(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 1, before any halving."""

@@ -1,0 +1,54 @@
+"""How much memory a federated run needs at the least, from its settings and the size of its model alone."""
+
+import math
+
+from aircomp.fl.experiment import Experiment
+from aircomp.fl.participation import ParticipationSettings
+from aircomp.quantize.fragment import num_slots
+
+FLOAT, INTEGER = 4, 8  # bytes
+WORKER = 16_000_000
+"""Bytes that a forked process does not share with its parent."""
+
+
+def memory_needs(experiment: Experiment, num_params: int) -> dict[str, int]:
+    """Return bytes by what they are for, for `aircomp.memory.check_memory`."""
+    active = _mean_active(experiment.participation, experiment.devices.total)
+    needs = {
+        "the model and its gradient (model.width, model.blocks)": 2 * num_params * FLOAT,
+        "the updates of active devices (participation, model.width)": active * num_params * FLOAT,
+    }
+    if experiment.engine == "processes" and experiment.workers > 1:
+        needs["worker processes (workers)"] = experiment.workers * WORKER
+    if experiment.feedback.kind != "off":
+        taken_part = _taken_part(experiment.devices.total, active, experiment.rounds)
+        needs["error memories (devices.total, model.width)"] = taken_part * num_params * FLOAT
+    if experiment.uplink != "ideal":
+        length, codewords = experiment.quantize.fragment_length, experiment.quantize.num_codewords
+        slots = num_slots(num_params, length)
+        needs["fragments (quantize.fragment_length)"] = (active + 1) * slots * length * FLOAT
+        needs["counts (quantize.num_codewords, quantize.fragment_length)"] = slots * codewords * 2 * INTEGER
+        needs["codebooks (quantize.num_codewords, encode.codeword_length)"] = (
+            codewords * (length + experiment.encode.codeword_length) * FLOAT
+        )
+        needs["received slots (encode.codeword_length)"] = slots * experiment.encode.codeword_length * FLOAT
+    return needs
+
+
+def _mean_active(participation: ParticipationSettings, total: int) -> int:
+    match participation.kind:
+        case "uniform":
+            return (participation.low + participation.high) // 2
+        case "fixed":
+            return participation.number
+        case "bernoulli":
+            return int(participation.probability * total)
+        case "trace":
+            return 0  # not known without reading it
+
+
+def _taken_part(total: int, active: int, rounds: int) -> int:
+    """Return how many devices have taken part at least once after some rounds, on average."""
+    if active >= total:
+        return total if rounds else 0
+    return int(-total * math.expm1(min(rounds, 10**9) * math.log1p(-active / total)))

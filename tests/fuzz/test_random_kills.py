@@ -1,0 +1,141 @@
+"""SIGKILL at seeded instants: what is left is always enough to go on, and the end is the same, bit by bit."""
+
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuzz_material import TINY_RUN, TINY_TRAINING, use_tiny_scale, words
+
+from aircomp.artefact import read_json, read_tensors
+from aircomp.cli import main
+from aircomp.reproduce.scales import SCALES
+
+KILLS = 20
+RUN = TINY_RUN | {"--rounds": "12", "--checkpoint-seconds": "0"}
+WORKERS = {"--engine": "processes", "--workers": "2"}
+# one command both begins a run and continues it
+COMMANDS = {
+    "simulate": ["simulate", "digits", *words(RUN | WORKERS), "--uplink", "gamp", "--resume"],
+    "collect": ["collect", "digits", *words(RUN), "--raw", "--resume"],
+    "pretrain": ["pretrain", "FRAGMENTS", *words(TINY_TRAINING | {"--epochs": "6"}), "--resume"],
+    "reproduce": ["reproduce", "codebook_geometry", "--seeds", "1", "--workers", "1"],
+}
+FORGOTTEN = ("second", "environment", "events.out", ".lock", ".png", ".svg", ".html")
+"""Times, and what holds them."""
+
+
+@pytest.fixture(scope="module")
+def fragments(tmp_path_factory) -> Iterator[Path]:
+    scales = dict(SCALES)
+    use_tiny_scale()
+    out = tmp_path_factory.mktemp("fragments")
+    args = ["collect", "digits", *words(TINY_RUN | {"--rounds": "4"}), "--raw", "--out", str(out / "f")]
+    assert finish(start(args, out)) == 0
+    yield out / "f"
+    SCALES.update(scales)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("as_in_production")
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_killed_at_any_time_it_ends_with_the_same_bits(command, fragments, tmp_path):
+    args = [str(fragments) if word == "FRAGMENTS" else word for word in COMMANDS[command]]
+    begun = time.perf_counter()
+    assert finish(start([*args, "--out", "whole"], tmp_path)) == 0
+    duration, expected = time.perf_counter() - begun, kept(tmp_path / "whole")
+    rng, out, killed, ended = random.Random(command), 0, 0, 0
+    while killed < KILLS or not ended:
+        pid = start([*args, "--out", f"killed-{out}"], tmp_path)
+        code = finish(pid, within=rng.random() * duration if killed < KILLS else None)
+        if code is None:
+            killed += 1
+            continue
+        assert code == 0, (tmp_path / "stderr").read_text()
+        assert kept(tmp_path / f"killed-{out}") == expected
+        out, ended = out + 1, ended + 1
+
+
+def start(args: list[str], here: Path) -> int:
+    """Run a command in a process forked from this one."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.chdir(here)
+        os.dup2(os.open("stderr", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.setsid()
+        main(args)
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def finish(pid: int, within: float | None = None) -> int | None:
+    """Return the exit code, or None if the process had to be killed: only itself, as by the kernel out of memory."""
+    begun = time.perf_counter()
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if within is not None and time.perf_counter() - begun > within:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return None
+        time.sleep(0.001)
+
+
+def kept(directory: Path) -> dict[str, Any]:
+    """Return all that a command left, but for times: tensors by their bytes, records without seconds."""
+    found: dict[str, Any] = {}
+    for path in sorted(p for p in directory.rglob("*") if p.is_file()):
+        name = str(path.relative_to(directory))
+        if any(word in name for word in FORGOTTEN) or path.name.startswith("memory_"):
+            continue
+        if path.suffix == ".safetensors":
+            found[name] = _tensors(path)
+        elif path.suffix == ".json":
+            found[name] = _timeless(read_json(path))
+        elif path.suffix == ".jsonl":
+            found[name] = [_timeless(json.loads(line)) for line in path.read_text().splitlines()]
+        else:
+            found[name] = path.read_text()
+    assert found
+    return found
+
+
+def _tensors(path: Path) -> dict[str, Any]:
+    tensors, metadata = read_tensors(path)
+    # a memory's file is named for the round in which it was written, which a kill changes
+    memories = json.loads(metadata.pop("memories", "{}"))
+    tensors |= {
+        f"memory of {device}": read_tensors(path.parent / name)[0]["memory"] for device, name in memories.items()
+    }
+    plain = {key: _timeless(_parsed(value)) for key, value in metadata.items()}
+    return plain | {name: (str(t.dtype), t.shape, t.numpy().tobytes()) for name, t in tensors.items()}
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _timeless(v) for k, v in value.items() if not any(word in k for word in FORGOTTEN)}
+    return [_timeless(v) for v in value] if isinstance(value, list) else value
