@@ -19,18 +19,19 @@ from aircomp.train.fragments import load_round, round_files
 
 STORED = Path(__file__).with_name("versions.json")
 FEW = {"devices.total": 6, "participation.low": 2, "participation.high": 4, "local.epochs": 1}
-TWO_ROUNDS = FEW | {"rounds": 2, "channel.snr_db": 5.0, "channel.snr_reference": "slot"}
+TWO_ROUNDS = FEW | {"rounds": 2}
+NOISY = {"channel.snr_db": 5.0, "channel.snr_reference": "slot"}
 COLLECTED = Job("collect", {"preset": "digits", "settings": FEW | {"rounds": 3}, "raw": True})
 SHORT = {"epochs": 1, "samples_per_epoch": 128, "data.batch_slots": 32}
 SHORT |= {"data.validation_samples": 64, "data.test_samples": 64}
 TRAINED = Job("pretrain", {"preset": "short", "settings": SHORT}, (COLLECTED,))
 FEDERATED = (
     {"uplink": "perfect"},
-    {"uplink": "amp-da", "aggregate.readout": "integers"},
-    {"uplink": "amp-da-net", "aggregate.readout": "unbiased", "air.repeat": "auto"},
-    {"uplink": "gamp", "aggregate.rule": "trimmed-mean", "corruption.kind": "noise", "feedback.kind": "off"},
+    NOISY | {"uplink": "amp-da", "aggregate.readout": "integers"},
+    NOISY | {"uplink": "amp-da-net", "aggregate.readout": "unbiased", "air.repeat": "auto"},
+    NOISY | {"uplink": "gamp", "aggregate.rule": "trimmed-mean", "corruption.kind": "noise", "feedback.kind": "off"},
 )
-BUFFERED = TWO_ROUNDS | {"uplink": "amp-da", "model.name": "vgg", "model.width": 4, "local.steps": 3}
+BUFFERED = TWO_ROUNDS | NOISY | {"uplink": "amp-da", "model.name": "vgg", "model.width": 4, "local.steps": 3}
 DECODED = {"decoders": ["amp-da", "amp-da-net", "gamp"], "snr_db": [5.0], "snr_reference": "slot", "num_slots": 40}
 START = Job(
     "central",
@@ -41,7 +42,12 @@ JOBS = {
     "treatments": [Job("treatments", {"preset": "digits", "settings": BUFFERED, "tested": [2]})],
     "central": [START],
     "scaled": [Job("scaled", {"scales": [1.0, 1.5]}, (START,))],
-    "disturbed": [Job("disturbed", {"preset": "digits", "settings": TWO_ROUNDS, "length": 0.5, "noise": 1.0})],
+    "disturbed": [
+        Job(
+            "disturbed",
+            {"preset": "digits", "settings": TWO_ROUNDS | {"uplink": "perfect"}, "length": 0.5, "noise": 1.0},
+        )
+    ],
     "bias": [Job("bias", {"decoder": "gamp", "readout": "soft", "snr_db": 0.0, "rounds": 1, "seed": 0}, (COLLECTED,))],
     "collect": [COLLECTED],
     "pretrain": [TRAINED],

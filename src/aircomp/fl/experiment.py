@@ -65,7 +65,7 @@ Buffers = Literal["average", "local", "recomputed", "estimated"]
 
 RUN_ONLY = {"rounds", "workers", "engine", "ray_address", "device", "checkpoint_seconds"}
 """Settings that do not change the bits of a round: a run may be resumed with others."""
-LATER = {"start": ""}
+LATER = {"start": "", "own": OwnParts().model_dump(mode="json")}
 """Settings that came later, at values that change nothing: there they are no part of a run's identity, so that runs which
 an older version began can be resumed."""
 
