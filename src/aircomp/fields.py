@@ -142,8 +142,12 @@ FIELDS = {
     "norm": Field("normalisation", "Batch or group normalisation in the model."),
     "local_steps": Field("local steps", "How many steps a device trains in a round."),
     "num_active_ratio": Field("K over rounded estimate", "The true number of devices over its rounded estimate."),
+    "predicted_scale": Field(
+        "predicted scale",
+        "The scale of BatchNorm's statistics in the last round, by K over its estimate in every round.",
+    ),
     "settled_scale": Field(
-        "predicted scale", "Where the scale of BatchNorm's statistics settles if their sum is divided by the estimate."
+        "settled scale", "Where the scale of BatchNorm's statistics settles if their sum is divided by the estimate."
     ),
     "buffer_scale": Field("measured scale", "The scale of BatchNorm's statistics beside averaged ones."),
     "scale": Field("scale", "The factor that BatchNorm's statistics were multiplied by."),

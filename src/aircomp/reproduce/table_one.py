@@ -16,7 +16,7 @@ from aircomp.reproduce.jobs import Job
 from aircomp.reproduce.parts import Found, Outcome, central, federated, fragments, trained
 from aircomp.reproduce.scales import Scale
 from aircomp.reproduce.summary import over_seeds
-from aircomp.reproduce.treatments import settled_scale
+from aircomp.reproduce.treatments import scale_after, settled_scale
 from aircomp.results import Row
 
 CONTENDERS: dict[str, dict[str, Any]] = {
@@ -89,6 +89,7 @@ def batch_norm_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]
     return found
 
 
+SCALES_OF = ("num_active_ratio", "settled_scale", "predicted_scale", "buffer_scale")
 BY = ("uplink", "snr_db", "buffers", "local_steps", "norm")
 
 
@@ -96,11 +97,11 @@ def batch_norm(scale: Scale, found: Found) -> Outcome:
     """Show accuracy by treatment, beside Table I and the scale that K's error predicts."""
     runs = [(row | _counted(payload), payload) for row, payload in found if row["uplink"] != "scaled"]
     scaled = [row for fields, payload in found if fields["uplink"] == "scaled" for row in payload["rows"]]
-    fields = ("test_accuracy_last5", "num_active_ratio", "buffer_scale", "settled_scale", "update_nmse")
+    fields = ("test_accuracy_last5", *SCALES_OF, "update_nmse")
     rows = over_seeds(runs, BY, fields)
     for row in rows:
         if row["buffers"] != "estimated":
-            row["settled_scale"] = None
+            row |= dict.fromkeys(SCALES_OF, None)
     usual = [row for row in rows if row["local_steps"] == scale.steps[0] and row["norm"] == "batch"]
     wide = [_beside(usual, name, snr_db) for name, snr_db in dict.fromkeys((r["uplink"], r["snr_db"]) for r in usual)]
     estimated = [row for row in rows if row["buffers"] == "estimated" and row["uplink"] != "perfect"]
@@ -110,7 +111,7 @@ def batch_norm(scale: Scale, found: Found) -> Outcome:
         table_of(
             "The scale of the statistics, measured and predicted",
             estimated,
-            ("uplink", "snr_db", "local_steps", "num_active_ratio", "settled_scale", "buffer_scale", fields[0]),
+            ("uplink", "snr_db", "local_steps", *SCALES_OF, fields[0]),
             SCALE_NOTE,
         ),
         table_of("GroupNorm, which has no buffers", group, ("uplink", "snr_db", fields[0], "update_nmse")),
@@ -141,10 +142,11 @@ def batch_norm(scale: Scale, found: Found) -> Outcome:
 
 
 def _counted(payload: dict[str, Any]) -> Row:
-    """Return the mean of K over its rounded estimate, and where the buffers' scale settles by it."""
+    """Return the mean of K over its rounded estimate, where the buffers' scale settles by it, and where it should be."""
     ratios = [number / max(1, round(estimate)) for number, estimate in payload["num_active"]]
-    ratio = statistics.fmean(ratios)
-    return {"num_active_ratio": ratio, "settled_scale": settled_scale(ratio, payload["local_steps"])}
+    ratio, steps = statistics.fmean(ratios), payload["local_steps"]
+    predicted = {"settled_scale": settled_scale(ratio, steps), "predicted_scale": scale_after(ratios, steps)}
+    return {"num_active_ratio": ratio} | predicted
 
 
 def _beside(rows: Sequence[Row], uplink: str, snr_db: float | None) -> Row:
@@ -162,8 +164,9 @@ TREATMENTS_NOTE = (
     "are the same under all four. Perfect aggregation knows the number, so that estimated and average are one."
 )
 SCALE_NOTE = (
-    "K over its estimate is the mean over the rounds. Settled scale is r(1−m)/(1−rm) with r that ratio and m = 0.9 to the "
-    "number of local steps. The measured scale is that of the last round's buffers against averaged ones."
+    "K over its estimate is the mean over the rounds. The scale settles at r(1−m)/(1−rm), r that ratio, m = 0.9 to the "
+    "number of local steps. The predicted scale follows K over its estimate from round to round; the measured one is that of "
+    "the last round's buffers against averaged ones."
 )
 
 # ── from scratch ─────────────────────────────────────────────────────────────────────────────────────────────────────

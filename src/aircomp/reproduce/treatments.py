@@ -92,6 +92,14 @@ class Treatments:
         return {"test_accuracy": accuracy, "test_loss": loss}
 
 
+def scale_after(ratios: Sequence[float], steps: int) -> float:
+    r"""Return the scale of the buffers after rounds with the given $K/\hat K$; see `settled_scale`."""
+    kept, scale = KEPT**steps, 1.0
+    for ratio in ratios:
+        scale = ratio * (kept * scale + 1 - kept)
+    return scale
+
+
 def settled_scale(ratio: float, steps: int) -> float:
     r"""Return where the scale of the buffers settles when every round divides their sum by $\hat K$ instead of $K$.
 
