@@ -7,7 +7,7 @@ from aircomp.channel.awgn import Awgn
 from aircomp.cli.common import given_settings
 from aircomp.errors import ConfigError
 from aircomp.fl.experiment import Experiment, load_experiment, preset_names, read_toml
-from aircomp.fl.simulate import SHORT_NAMES, configure
+from aircomp.fl.simulate import SHORT_NAMES, check_overrides, configure, simulate
 from aircomp.settings import Except, all_needs, check_given, setting_paths
 from aircomp.train.recipe import PretrainSettings
 
@@ -158,10 +158,11 @@ def test_the_command_line_finds_what_was_given_in_every_spelling():
 
 
 def test_keywords_count_as_given_also_in_groups(caplog):
-    assert configure("digits", {"partition": {"alpha": 2.0}}).partition.alpha == 2.0
+    overrides = {"partition": {"alpha": 2.0}}
+    check_overrides(configure("digits", overrides), overrides)
     assert "partition.alpha was given but has no effect" in caplog.text
     with pytest.raises(ConfigError, match="it needs no channel of your own, which is aircomp"):
-        configure("digits", {"uplink": "gamp", "snr_db": 3.0}, {"channel": Awgn(3.0)})
+        simulate("digits", uplink="gamp", snr_db=3.0, channel=Awgn(3.0))
 
 
 def test_a_setting_inside_a_setting_is_unknown():

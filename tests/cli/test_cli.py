@@ -92,7 +92,7 @@ def test_default_directories_are_new_each_time(tmp_path, monkeypatch):
         (["data", "fetch", "digit"], "no dataset 'digit'"),
         (["data", "lst"], "did you mean 'list'"),
         (["cost"], "--model"),
-        (["cost", "--parameters", "-1"], "positive"),
+        (["cost", "--parameters", "-1"], "parameters is -1; expected an integer of at least 1"),
         (["bench", "decod"], "did you mean 'decode'"),
     ],
 )

@@ -148,6 +148,7 @@ def simulate(
     own: dict[str, Any] = {"model": model, "dataset": dataset, "uplink": own_uplink, "decoder": decoder}
     own |= {"channel": channel, "aggregator": own_rule, "before": before, "after": after}
     experiment = configure(preset, overrides, {name: part for name, part in own.items() if part is not None})
+    check_overrides(experiment, overrides)
     data = _dataset(dataset, experiment, data_dir)
     module = build_model(experiment, data) if model is None else copy_model(model)
     if experiment.start and not (resume and out is not None and has_checkpoint(Path(out) / "checkpoint")):
@@ -201,9 +202,7 @@ def configure(
     """
     check_parts(own or {})
     experiment = preset if isinstance(preset, Experiment) else load_experiment(preset)
-    overrides = {SHORT_NAMES.get(k, k): v for k, v in overrides.items()}
-    experiment = name_parts(experiment.changed(**overrides), own or {})
-    check_given(experiment, given_paths(overrides))
+    experiment = name_parts(experiment.changed(**_full_names(overrides)), own or {})
     if not experiment.own.aggregator and experiment.aggregate.rule not in aggregator_names():
         raise unknown_name("aggregation rule", experiment.aggregate.rule, aggregator_names())
     if experiment.own.channel and experiment.uplink in ("ideal", "perfect"):
@@ -226,6 +225,15 @@ def check_buffers(policy: Buffers, uplink: Uplink) -> None:
             f"buffers = 'estimated' divides by the estimated number of devices, but uplink = {uplink.name!r} estimates "
             "nothing; use buffers = 'average', or a digital uplink"
         )
+
+
+def check_overrides(experiment: Experiment, overrides: dict[str, Any]) -> None:
+    """Refuse, or warn of, keywords without effect on the experiment (see `settings.check_given`)."""
+    check_given(experiment, given_paths(_full_names(overrides)))
+
+
+def _full_names(overrides: dict[str, Any]) -> dict[str, Any]:
+    return {SHORT_NAMES.get(name, name): value for name, value in overrides.items()}
 
 
 def name_parts(experiment: Experiment, own: dict[str, Any]) -> Experiment:

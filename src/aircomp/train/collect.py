@@ -11,7 +11,7 @@ from aircomp.checks import check_callable, check_path
 from aircomp.errors import ConfigError
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.round import Exchange, Record
-from aircomp.fl.simulate import Simulation, configure, simulate
+from aircomp.fl.simulate import Simulation, check_overrides, configure, simulate
 from aircomp.outdir import as_directory
 from aircomp.quantize.fragment import split
 from aircomp.train.fragments import FragmentRound, save_round, write_description
@@ -47,6 +47,7 @@ def collect(
     if overrides.setdefault("uplink", "perfect") != "perfect":
         raise ConfigError(f"uplink = {overrides['uplink']!r}: a collection has perfect aggregation; leave it out")
     experiment = configure(preset, overrides)
+    check_overrides(experiment, overrides)
     length = experiment.quantize.fragment_length
 
     def save(record: Record, exchange: Exchange | None) -> None:
