@@ -1,6 +1,7 @@
 """Ctrl-C and a full disk at any instant: a true sentence, nothing lost, no process left."""
 
 import contextlib
+import importlib
 import os
 import resource
 import select
@@ -19,6 +20,14 @@ from aircomp.interrupt import Stopped, deferred, telling
 from aircomp.train.fragments import FragmentRound, save_round
 
 SMALL = ["--devices.total", "4", "--participation.low", "2", "--participation.high", "2", "--model.width", "4"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imported() -> None:
+    """Import once what every forked command would import for itself, some of which asks for files of its own."""
+    for command in COMMANDS:
+        importlib.import_module(f"aircomp.cli.{command}")
+    load("digits")
 
 
 @pytest.fixture
@@ -213,9 +222,9 @@ COMMANDS = {
     "demo": ["--rounds", 1, "--workers", 1, "--snr-db", 5],
     "reproduce": ["quantisation", "--workers", 1, "--seeds", 1],
 }
-SLOW = ("demo", "reproduce")
+QUICK = [("simulate", 0), ("collect", 2500), ("pretrain", 2500), ("evaluate", 2500), ("explain", 2500), ("cost", 100)]
 CASES = [
-    pytest.param(command, limit, marks=[pytest.mark.slow] if command in SLOW or limit not in (0, 2500) else [])
+    pytest.param(command, limit, marks=[] if (command, limit) in QUICK else [pytest.mark.slow])
     for command in COMMANDS
     for limit in (0, 100, 2500, 30_000)
 ]
@@ -223,7 +232,6 @@ CASES = [
 
 @pytest.mark.parametrize(("command", "limit"), CASES)
 def test_a_full_disk_is_one_sentence_in_every_command(tmp_path, fragments, command, limit):
-    load("digits")  # what it imports asks for files of its own
     args = [fragments if arg == "FRAGMENTS" else arg for arg in COMMANDS[command]]
     process = Command(command, *args, "--out", tmp_path / "out", prepare=small_disk(limit))
     code = process.wait(200)
