@@ -52,7 +52,8 @@ class Command:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os._exit(_exit_code([str(arg) for arg in args], prepare))
         os.close(write_end)
-        self.errors, self.code = b"", None
+        self.errors = b""
+        wait_for(lambda: os.getpgid(self.pid) == self.pid)
 
     def stop(self) -> None:
         os.killpg(self.pid, signal.SIGINT)
@@ -141,7 +142,7 @@ def test_ctrl_c_in_a_demo_ends_its_workers_quietly(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [["demo", "--rounds", 60], ["reproduce", "quantisation", "--seeds", 2]])
-@pytest.mark.parametrize("seconds", [0.0, 0.5, 1.0, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("seconds", [0.2, 0.5, 1.0, 2.0, 4.0, 8.0])
 def test_ctrl_c_at_any_instant_prints_one_sentence(tmp_path, command, seconds):
     out = tmp_path / "out"
     process = Command(*command, "--out", out)

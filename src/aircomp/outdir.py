@@ -85,9 +85,9 @@ def open_directory(directory: Path, command: str, *, overwrite: bool = False, re
     with telling(_stopped(directory, kind)), lock(directory):
         _check(directory, command, overwrite=overwrite, resume=resume)
         is_fresh = not (directory / MARKER).exists()
-        if is_fresh:
-            write_json(directory / MARKER, {"kind": command, "version": aircomp.__version__})
         try:
+            if is_fresh:
+                write_json(directory / MARKER, {"kind": command, "version": aircomp.__version__})
             if overwrite and not resume:
                 _clear(directory, kind)
             yield
