@@ -44,7 +44,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     terminal.prepare()
     try:
         _run(args)
-        sys.stdout.flush()
     except AirCompError as error:
         _fail(str(error))
     except KeyboardInterrupt as stop:
@@ -67,6 +66,15 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _run(args: list[str]) -> None:
+    try:
+        _command(args)
+    except SystemExit as stop:
+        if stop.code:
+            raise
+    sys.stdout.flush()  # here, where a failure has a sentence, and not when the interpreter leaves
+
+
+def _command(args: list[str]) -> None:
     _log_as_asked()
     if not args or args[0] in ("-h", "--help"):
         print(_usage())
@@ -95,6 +103,7 @@ def _fail(sentence: str) -> NoReturn:
     if len(line) > LONGEST_SENTENCE:
         line = f"{line[: LONGEST_SENTENCE // 2]} … {line[-LONGEST_SENTENCE // 2 :]}"
     print(f"aircomp: {line}", file=sys.stderr)
+    terminal.flush_or_discard()
     sys.exit(2)
 
 
