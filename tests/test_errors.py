@@ -46,3 +46,11 @@ def test_wrong_settings_in_a_worker_reach_the_parent():
         pytest.raises(ConfigError, match="rounds = -1"),
     ):
         pool.submit(refuse).result(timeout=30)
+
+
+def test_a_message_is_one_line_of_bearable_length():
+    assert str(ConfigError("given\n  [[1, 2],\n [3]]: expected one")) == "given [[1, 2], [3]]: expected one"
+    long = str(ConfigError(f"given {'x' * 10_000}: expected one"))
+    assert long.startswith("given x")
+    assert long.endswith("x: expected one")
+    assert len(long) < 1100

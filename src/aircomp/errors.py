@@ -7,9 +7,14 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+LONGEST_MESSAGE = 1000  # characters
+
 
 class AirCompError(Exception):
     """Root of all errors raised on purpose by aircomp. They travel between processes, whatever their `__init__` takes."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)
@@ -40,6 +45,13 @@ class DecodeDiverged(AirCompError, ArithmeticError):
 
 class TrainingDiverged(AirCompError, ArithmeticError):
     """Training that produced numbers that are not finite."""
+
+
+def one_line(text: str) -> str:
+    """Return a message as one line of bearable length, whatever values it quotes: tensors, files, whole arguments."""
+    line = " ".join(text.split())
+    half = LONGEST_MESSAGE // 2
+    return line if len(line) <= LONGEST_MESSAGE else f"{line[:half]} … {line[-half:]}"
 
 
 def is_lack_of_memory(error: Exception) -> bool:

@@ -204,7 +204,8 @@ def run_here(case: Case, place: Place, seconds: float = SECONDS) -> tuple[Outcom
     """Run a case in this process: fast, but nothing that needs a process of its own (`stdout`) is odd."""
     out, err, begun = io.StringIO(), io.StringIO(), time.perf_counter()
     limits, root = resource.getrlimit(resource.RLIMIT_AS), logging.getLogger()
-    level, handlers = root.level, root.handlers[:]
+    ours, handlers = logging.getLogger("aircomp"), root.handlers[:]
+    level = ours.level
     with place.ready(case) as touched, _environment(case.env), contextlib.chdir(place.here):
         resource.setrlimit(resource.RLIMIT_AS, (min(_address_space() + (4 << 30), MEMORY * 4), limits[1]))
         try:
@@ -214,7 +215,7 @@ def run_here(case: Case, place: Place, seconds: float = SECONDS) -> tuple[Outcom
             code = None
         finally:
             resource.setrlimit(resource.RLIMIT_AS, limits)
-            root.setLevel(level)
+            ours.setLevel(level)
             root.handlers[:] = handlers
     return Outcome(code, out.getvalue(), err.getvalue(), time.perf_counter() - begun), touched
 

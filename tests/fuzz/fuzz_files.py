@@ -24,6 +24,7 @@ READERS: list[tuple[str, list[str]]] = [
     ("run", ["simulate", "--resume", "--out", "run", "--rounds", "3"]),
     ("run", ["simulate", "digits", *RUN, "--out", "run", "--overwrite"]),
     ("run", ["report", "run", "--out", "page"]),
+    ("start", ["simulate", "digits", *RUN, "--start", "start", "--out", "out"]),
     ("fragments", ["collect", "--resume", "--out", "fragments", "--rounds", "5"]),
     ("fragments", ["collect", "digits", *RUN, "--out", "fragments", "--overwrite"]),
     ("fragments", [*EVALUATE, "--fragments", "fragments"]),

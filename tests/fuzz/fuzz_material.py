@@ -1,6 +1,7 @@
 """What real commands leave, made once for a session: the files that cases read, whole or damaged.
 
 run/        simulate: two rounds, with checkpoint
+start/      central: one epoch
 fragments/  collect: four rounds, raw
 layer/      pretrain: one epoch
 evaluate/   evaluate
@@ -86,6 +87,7 @@ def make_material(root: Path) -> Path:
         run = words(TINY_RUN)
         _aircomp("simulate", "digits", *run, "--rounds", "2", "--uplink", "gamp", "--out", "run")
         _aircomp("collect", "digits", *run, "--rounds", "4", "--raw", "--out", "fragments")
+        _aircomp("central", "digits", *run, "--central.epochs", "1", "--out", "start")
         _aircomp("pretrain", "fragments", *words(TINY_TRAINING), "--out", "layer")
         evaluate = ["--fragments", "fragments", "--snr-db", "5", "--slots", "4", "--decoder", "gamp"]
         _aircomp("evaluate", *evaluate, "--out", "evaluate")

@@ -24,6 +24,8 @@ import fuzz_presets
 from fuzz_case import Case, Forked, Outcome, Place, verdict
 from fuzz_material import make_material, use_tiny_scale
 
+from aircomp.cli import COMMANDS
+
 KINDS = {
     "arguments": fuzz_arguments.make,
     "presets": fuzz_presets.make,
@@ -62,9 +64,7 @@ def warm_up() -> None:
 
     torch.set_num_threads(1)
     assert matplotlib.figure
-    for command in ("bench", "collect", "cost", "data", "demo", "evaluate", "explain", "export", "pretrain"):
-        import_module(f"aircomp.cli.{command}")
-    for command in ("report", "reproduce", "simulate"):
+    for command in COMMANDS:
         import_module(f"aircomp.cli.{command}")
     use_tiny_scale()
 

@@ -16,7 +16,7 @@ from aircomp import cli
 from aircomp.reproduce.scales import SCALES
 
 SEED = 0
-QUICK = {"arguments": 55, "presets": 60, "files": 32, "calls": 160}
+QUICK = {"arguments": 45, "presets": 60, "files": 26, "calls": 160}
 
 
 @pytest.fixture(scope="module")

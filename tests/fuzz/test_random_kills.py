@@ -61,6 +61,17 @@ def test_killed_at_any_time_it_ends_with_the_same_bits(command, fragments, tmp_p
         out, ended = out + 1, ended + 1
 
 
+@pytest.mark.usefixtures("as_in_production")
+def test_runs_of_two_seeds_are_told_apart(tmp_path):
+    for out, seed in (("one", "0"), ("again", "0"), ("other", "1")):
+        args = ["collect", "digits", *words(TINY_RUN | {"--seed": seed}), "--out", out]
+        assert finish(start(args, tmp_path)) == 0
+    one, again, other = (kept(tmp_path / out) for out in ("one", "again", "other"))
+    assert one == again
+    differing = {name for name in one if one[name] != other.get(name)}
+    assert {"config.toml", "metrics.jsonl", "checkpoint/state.safetensors", "round_00000.safetensors"} <= differing
+
+
 def start(args: list[str], here: Path) -> int:
     """Run a command in a process forked from this one."""
     pid = os.fork()

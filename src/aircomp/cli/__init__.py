@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import aircomp
 from aircomp.cli import terminal
-from aircomp.errors import AirCompError, ConfigError, is_lack_of_memory, unknown_name
+from aircomp.errors import AirCompError, ConfigError, is_lack_of_memory, one_line, unknown_name
 
 COMMANDS = {
     "demo": "the main job on data that comes with the package",
@@ -30,7 +30,6 @@ COMMANDS = {
 
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-LONGEST_SENTENCE = 1000  # characters; more was a file's content or a mistyped argument
 EXAMPLES = """examples:
   aircomp demo
   aircomp simulate digits --uplink gamp --snr-db 5
@@ -44,7 +43,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     terminal.prepare()
     try:
         _run(args)
-        sys.stdout.flush()
     except AirCompError as error:
         _fail(str(error))
     except KeyboardInterrupt as stop:
@@ -67,6 +65,15 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _run(args: list[str]) -> None:
+    try:
+        _command(args)
+    except SystemExit as stop:
+        if stop.code:
+            raise
+    sys.stdout.flush()  # here, where a failure has a sentence, and not when the interpreter leaves
+
+
+def _command(args: list[str]) -> None:
     _log_as_asked()
     if not args or args[0] in ("-h", "--help"):
         print(_usage())
@@ -83,18 +90,18 @@ def _run(args: list[str]) -> None:
 
 
 def _log_as_asked() -> None:
-    level = os.environ.get("AIRCOMP_LOG", "").upper() or "WARNING"
-    if level not in LOG_LEVELS:
+    level = os.environ.get("AIRCOMP_LOG", "").upper()
+    if level and level not in LOG_LEVELS:
         raise unknown_name("level of AIRCOMP_LOG", level, LOG_LEVELS)
-    logging.basicConfig(level=level, format="%(name)s: %(message)s")
+    logging.basicConfig(format="%(name)s: %(message)s")
+    if level:
+        logging.getLogger("aircomp").setLevel(level)  # not what others log
 
 
 def _fail(sentence: str) -> NoReturn:
-    """Print one line, however many were given and however long, and exit as on a mistake."""
-    line = " ".join(sentence.split())
-    if len(line) > LONGEST_SENTENCE:
-        line = f"{line[: LONGEST_SENTENCE // 2]} … {line[-LONGEST_SENTENCE // 2 :]}"
-    print(f"aircomp: {line}", file=sys.stderr)
+    """Print one line and exit as on a mistake."""
+    print(f"aircomp: {one_line(sentence)}", file=sys.stderr)
+    terminal.flush_or_discard()
     sys.exit(2)
 
 

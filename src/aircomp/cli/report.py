@@ -1,5 +1,6 @@
 """`aircomp report DIR…`: the HTML page of finished runs."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,9 @@ class Options:
 def run(args: Sequence[str]) -> None:
     """Parse, read the runs, write the page."""
     options = parse(Options, args, "report")
-    directories = list({path.resolve(): path for path in options.directories}.values())  # one given twice is one
+    directories = list(
+        {os.path.realpath(path): path for path in options.directories}.values()
+    )  # one given twice is one
     if not directories:
         raise ConfigError(
             "no directory was given; name one or more finished runs, for example aircomp report runs/demo"
@@ -42,7 +45,7 @@ def run(args: Sequence[str]) -> None:
     with output_directory(options.out or own, "report") as out:
         check_page(out, overwrite=options.overwrite)
         sections = sections_of(directories, beside=out)
-        name = directories[0].resolve().name
+        name = os.path.basename(os.path.realpath(directories[0]))
         title = f"aircomp: {name}" if len(directories) == 1 else f"aircomp: {len(directories)} runs"
         mark_page(out)
         print(write_page(out / "report.html", title, sections))

@@ -48,6 +48,14 @@ def reader_left() -> bool:
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
+def flush_or_discard() -> None:
+    """Write what is still to be written, or else forget it: there is a mistake to tell of already."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        discard_output()
+
+
 def discard_output() -> None:
     """Send what is still to be written to standard output nowhere, so that leaving does not fail on it."""
     try:

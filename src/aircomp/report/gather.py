@@ -50,7 +50,7 @@ def sections_of(directories: Sequence[Path], *, beside: Path | None = None) -> l
         kinds.setdefault(run.command, []).append(run)
     places = {word: place for place, word in enumerate(SECTIONS)}
     order = sorted(kinds, key=lambda kind: (places.get(_word(kind), len(places)), kind))
-    start = (beside or Path()).resolve()
+    start = Path(os.path.realpath(beside or Path()))
     return [_finished(SECTIONS.get(_word(kind), _other)(kinds[kind]), kinds[kind], start) for kind in order]
 
 
@@ -62,7 +62,9 @@ def _finished(section: Section, runs: Sequence[Run], start: Path) -> Section:
         prefix = "" if len(runs) == 1 else f"{run.name}: "
         for name in ("result.json", "metrics.jsonl", "config.toml"):
             if (run.directory / name).is_file():
-                links[prefix + name] = Path(os.path.relpath(run.directory.resolve() / name, start)).as_posix()
+                links[prefix + name] = Path(
+                    os.path.relpath(Path(os.path.realpath(run.directory)) / name, start)
+                ).as_posix()
     config = runs[0].config if len(runs) == 1 else {run.name: run.config for run in runs}
     text = " ".join([section.text, *_from_python(runs), f"Made with {made_with}."]).strip()
     commands = tuple(dict.fromkeys(command for run in runs if (command := command_of(run))))

@@ -35,7 +35,7 @@ def read_runs(directories: Sequence[Path]) -> list[Run]:
     Raises:
         ArtefactError: If a directory is missing, or holds no result or a damaged one.
     """
-    unique = list({path.resolve(): path for path in directories}.values())
+    unique = list({os.path.realpath(path): path for path in directories}.values())
     return [_read_run(path, name) for path, name in zip(unique, _names(unique), strict=True)]
 
 
@@ -131,7 +131,7 @@ def _made_with(result: Row) -> str:
 def _names(directories: Sequence[Path]) -> list[str]:
     """Name each directory by the end of its path, as much of it as tells it from the others."""
     names = []
-    paths = [path.resolve().parts for path in directories]
+    paths = [Path(os.path.realpath(path)).parts for path in directories]
     for parts in paths:
         length = 1
         while length < len(parts) and sum(other[-length:] == parts[-length:] for other in paths) > 1:
