@@ -42,8 +42,8 @@ DECODED, DECODED_RARE = 0.01, 0.3
 # their logarithms do not cancel. Shares are therefore lowered by exp(−LEAK·doubt/(n·share)). Without it K̂ was .28 devices too
 # high on ResNet rounds (0 dB, two bases), with it .05.
 LEAK = 0.05
-# … but not by more than exp(30): a share of zero has no logarithm. Rounds with devices in them stay below exp(17).
-MAX_LEAK = 30.0
+# … but not by more than exp(300): a share of zero, which float64 makes of exp(−745), has no logarithm.
+MAX_LEAK = 300.0
 # The covariance counts like that of so many slots, however many there are: devices agree on some codewords more than on
 # others, which one φ cannot tell, and taken at its word it drew K̂ 0.6 devices too high (ResNet, 0 to 5 dB; 0.2 with this).
 COV_SLOTS = 300
@@ -57,7 +57,7 @@ MODEL_ERROR = (
     0.1  # devices by which K̂ can be off however many slots there are, since real choices are not quite the model's
 )
 # Of the expected count of a codeword: its logarithm stays finite, in float32 too.
-MIN_RATE = 1e-20
+MIN_RATE = 1e-30
 LEAST_START = 0.5  # devices that a fit starts with
 JITTER = 1e-10  # of the largest variance: a thousand times what rounding takes off in float64
 MIN_POWER = 1e-20  # of the received signal: 200 dB below a device, where squares of squares still have room

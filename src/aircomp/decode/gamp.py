@@ -87,7 +87,7 @@ def output_block(
     v_new = s.nu @ book.rows_squared
     d_eff = noise_var + s.v  # paper: d; renamed, d is the fragment length
     z_new = s.x_hat @ book.rows - gamma * (y - s.z) * v_new / d_eff
-    z = torch.lerp(z_new, s.z, eta).clamp(-MAX_STATE, MAX_STATE)
+    z = torch.lerp(z_new, s.z, eta).clamp_(-MAX_STATE, MAX_STATE)
     return replace(s, z=z, v=torch.lerp(v_new, s.v, eta))
 
 
@@ -120,7 +120,7 @@ def input_block(
 ) -> AmpState:
     """Refresh the counts' posterior mean and variance (Sec. III-E, input block, with a plain Poisson prior)."""
     R, V = pseudo_channel(s, y, book, noise_var)
-    x_hat, nu = poisson_posterior(R.clamp(max=MAX_DEVICES), V, rate, reach=reach, agreement=agreement)
+    x_hat, nu = poisson_posterior(R.clamp_(max=MAX_DEVICES), V, rate, reach=reach, agreement=agreement)
     return replace(s, x_hat=x_hat, nu=nu)
 
 
