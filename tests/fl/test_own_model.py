@@ -1,6 +1,7 @@
 """A user's own model: dropout, frozen layers, tied weights, counters. The same bits everywhere, and the object untouched."""
 
 import copy
+import os
 import signal
 import subprocess
 import sys
@@ -75,8 +76,12 @@ def test_engines_agree_to_the_bit_whatever_the_process_has_drawn_before(whole, w
 
 
 @pytest.mark.slow
-def test_ray_gives_the_bits_of_one_process(whole):
+@pytest.mark.filterwarnings("ignore:unclosed file .*/dev/null:ResourceWarning")  # Ray's own
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_ray_gives_the_bits_of_one_process(whole, monkeypatch):
     pytest.importorskip("ray")
+    here = Path(__file__).parent  # where workers find the module of the model
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(here), *filter(None, [os.environ.get("PYTHONPATH")])]))
     assert outcome(simulate(settings(engine="ray", workers=2), model=Net())) == whole
 
 

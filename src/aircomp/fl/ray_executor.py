@@ -257,7 +257,7 @@ class Pool:
             if self._failed_starts >= ATTEMPTS * self.num_workers:
                 raise AirCompError(
                     f"workers of the Ray cluster fail to start ({str(error).strip().splitlines()[-1]}); "
-                    "every node needs the same Python, torch and aircomp"
+                    "every node needs the same Python, torch and aircomp, and the module of a model of your own"
                 ) from None
             self._start()
             return
