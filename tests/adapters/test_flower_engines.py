@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from aircomp.artefact import read_json
-from aircomp.fl.executors import die_with_parent
+from aircomp.fl.executors import follow_parent
 from aircomp.rng import generator
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'aircomp[flower]'")
@@ -137,7 +137,7 @@ class Federation:
                 env=self.env,
                 stdout=file,
                 stderr=file,
-                preexec_fn=die_with_parent,  # should somebody kill us
+                preexec_fn=follow_parent,  # should somebody kill us
             )
         self.running.append(process)
         deadline = time.monotonic() + 120
