@@ -29,9 +29,6 @@ class SettingsError(ConfigError):
         super().__init__("; ".join(problem.sentence for problem in problems))
         self.problems = problems
 
-    def __reduce__(self) -> tuple[type["SettingsError"], tuple[list["Problem"]]]:
-        return type(self), (self.problems,)  # so that it comes back from a worker process
-
 
 @dataclass(frozen=True)
 class Problem:
