@@ -80,7 +80,7 @@ class Command:
 def _exit_code(args: list[str], prepare: Callable[[], None] | None) -> int:
     import sys
 
-    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # pytest has put its own in their place
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))  # pytest put its own there
     try:
         if prepare:
             prepare()
