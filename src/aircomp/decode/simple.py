@@ -105,6 +105,10 @@ class Genie:
         if not isinstance(truth, Tensor) or truth.is_floating_point() or truth.is_complex():
             kind = truth.dtype if isinstance(truth, Tensor) else type(truth).__name__
             raise ShapeError(f"truth is {kind}; expected integers, how many devices sent each codeword in each slot")
+        for name, given in {"received": received, "popularity": popularity}.items():
+            if not isinstance(given, Tensor) or given.ndim == 0 or not given.is_floating_point():
+                kind = f"{given.dtype} {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
+                raise ShapeError(f"{name} is {kind}; expected floats, as for any other decoder")
         if truth.shape != (len(received), len(popularity)):
             expected = [len(received), len(popularity)]
             raise ShapeError(f"truth has shape {tuple(truth.shape)}; expected {expected} for this signal")
