@@ -151,7 +151,7 @@ def test_an_export_loses_nothing_and_names_mistakes(exported, tmp_path):
     assert file.read_bytes() == before
     with pytest.raises(ArtefactError, match=r"layer\.json does not exist"):
         run([str(tmp_path), "--out", str(tmp_path / "decoder.onnx")])
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(ConfigError, match=r"'tflite'.*'onnx', 'torch'"):
         run([str(directory / "layer"), "--format", "tflite"])
     assert list(tmp_path.iterdir()) == []
 

@@ -448,7 +448,7 @@ def test_a_model_that_changes_within_a_run_is_refused(as_in_production):
 def test_bench_flower_wants_a_round_after_the_first(capsys):
     with pytest.raises(SystemExit):
         main(["bench", "flower", "--rounds", "1"])
-    assert "expected two rounds or more" in capsys.readouterr().err
+    assert "--rounds 1: expected 2 to" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------------------------- the example and simulate

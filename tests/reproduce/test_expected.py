@@ -33,6 +33,7 @@ def test_what_leaves_its_band_is_named():
     assert deviations(other, expectation) == [], "what was never measured has no band"
 
 
+@pytest.mark.slow  # half a minute; of every kind of job test_versions.py has a small one
 def test_quantisation_of_one_seed_is_as_expected(tmp_path):
     before = expected("quantisation", "digits")
     assert before is not None
