@@ -121,20 +121,21 @@ def batch_norm(scale: Scale, found: Found) -> Outcome:
     for row in estimated:
         points[f"{row['uplink']}, {row['local_steps']} steps"].append((row["buffer_scale"], row[fields[0]]))
     points["trained model, statistics scaled"] = [(row["scale"], row["test_accuracy"]) for row in scaled]
+    by_treatment = series_of([r for r in usual if r["uplink"] == "amp-da"], ["buffers"], "snr_db", fields[0])
+    by_treatment |= {"Table I": [(snr_db, paper.TEST_ACCURACY["amp-da", snr_db]) for snr_db in scale.snr_db]}
     drawn = present(
         [
+            lines_of(
+                by_treatment,
+                label_of("snr_db"),
+                label_of(fields[0]),
+                "AMP-DA by treatment of the buffers, beside Table I",
+            ),
             lines_of(
                 {k: sorted(p) for k, p in points.items()},
                 "scale of the statistics (1 is right)",
                 label_of(fields[0]),
                 "Accuracy against the scale that dividing by the estimate leaves",
-            ),
-            lines_of(
-                series_of([r for r in usual if r["uplink"] == "amp-da"], ["buffers"], "snr_db", fields[0])
-                | {"Table I": [(snr, paper.TEST_ACCURACY["amp-da", snr]) for snr in scale.snr_db]},
-                label_of("snr_db"),
-                label_of(fields[0]),
-                "AMP-DA by treatment of the buffers, beside Table I",
             ),
         ]
     )
