@@ -145,6 +145,7 @@ CALLS = [
     # aggregate
     ("no aggregation rule 'medean'", lambda: aggregate("medean")),
     ("rule is 3; expected a function", lambda: aggregate(3)),
+    (r"rule is len.*expected a function of \(counts, codewords\)", lambda: aggregate(len)),
     ("rule is None", lambda: aggregate(None)),
     ("counts is the list", lambda: aggregate(counts=[[1]])),
     ("counts is torch.complex64", lambda: aggregate(counts=COUNTS + 0j)),

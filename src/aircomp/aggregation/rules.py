@@ -84,6 +84,7 @@ def find_rule(rule: str | Rule, **options: Any) -> Rule:
     """
     if not isinstance(rule, str):
         check_callable("rule", rule, f"of (counts, codewords), or one of {', '.join(_RULES)}")
+        _check_signature(rule, options)
         return partial(rule, **options)
     if rule not in _RULES:
         raise unknown_name("aggregation rule", rule, _RULES)
@@ -95,6 +96,20 @@ def find_rule(rule: str | Rule, **options: Any) -> Rule:
         if name not in known:
             raise unknown_name(f"option of the aggregation rule {rule!r} called", name, known)
     return partial(function, **options)
+
+
+def _check_signature(rule: Rule, options: dict[str, Any]) -> None:
+    """Refuse a user's own rule that cannot be called as rules are."""
+    try:
+        signature = inspect.signature(rule)
+    except ValueError:  # some built-in functions tell none
+        return
+    try:
+        signature.bind(None, None, **options)
+    except TypeError as error:
+        name = getattr(rule, "__name__", type(rule).__name__)
+        form = ", ".join(["counts", "codewords", *options])
+        raise ConfigError(f"rule is {name}{signature}: {error}; expected a function of ({form})") from None
 
 
 def _check(counts: Tensor, codewords: Tensor) -> None:
