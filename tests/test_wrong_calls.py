@@ -296,6 +296,7 @@ CALLS = [
     ("directory is 3; expected a path", lambda: aircomp.CommunicationLayer.load(3)),
     ("no noise 'slots'", lambda: aircomp.CommunicationLayer.load(noise="slots")),
     ("device is the str 'tpu'", lambda: aircomp.CommunicationLayer.load(device="tpu")),
+    (r"device is \S*9223372036854775808", lambda: aircomp.CommunicationLayer.load(device=2**63)),
     ("codebook is None", lambda: aircomp.CommunicationLayer(None, layer().net)),
     ("net is None; expected an AmpDaNet", lambda: aircomp.CommunicationLayer(layer().codebook, None)),
     ("no noise 'each'", lambda: layer().decoder(noise="each")),

@@ -112,7 +112,7 @@ def check_device(name: str, value: Any) -> None:
     """
     try:
         place = torch.device(value)
-    except (RuntimeError, TypeError):
+    except (RuntimeError, TypeError, ValueError):
         raise ConfigError(f"{name} is {describe(value)}; expected cpu or cuda") from None
     if place.type not in ("cpu", "cuda") or (place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count()):
         raise ConfigError(
