@@ -1,7 +1,6 @@
 """How well do decoders do on saved rounds? Same slots and same noise for each of them."""
 
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -101,7 +100,7 @@ def check_plan(plan: Plan) -> None:
         raise ConfigError(f"decoders is empty; expected at least one of {', '.join(decoder_names())}")
     for name in plan.decoders:
         check_choice("decoder", name, decoder_names())
-    check_numbers("snr_db", plan.snr_db, low=LOWEST_SNR_DB, high=sys.float_info.max)
+    check_numbers("snr_db", plan.snr_db, low=LOWEST_SNR_DB, high=-LOWEST_SNR_DB)
     check_choice("snr_reference", plan.snr_reference, get_args(SnrReference))
     check_choice("codebook", plan.codebook, ("auto", "layer", *codebook_kinds()))
     check_choice("side_information", plan.side_information, get_args(SideInformation))
