@@ -117,10 +117,10 @@ def batch_norm(scale: Scale, found: Found) -> Outcome:
         table_of("GroupNorm, which has no buffers", group, ("uplink", "snr_db", fields[0], "update_nmse")),
         table_of("The trained model with scaled statistics", scaled, ("scale", "test_accuracy")),
     )
-    points = {f"{name}, {row['local_steps']} steps": [] for row in estimated for name in [row["uplink"]]}
-    for row in estimated:
-        points[f"{row['uplink']}, {row['local_steps']} steps"].append((row["buffer_scale"], row[fields[0]]))
-    points["trained model, statistics scaled"] = [(row["scale"], row["test_accuracy"]) for row in scaled]
+    by_scale = series_of(estimated, ["uplink", "local_steps"], "buffer_scale", fields[0])
+    by_scale |= series_of(
+        [{"model": "trained model, statistics scaled"} | r for r in scaled], ["model"], "scale", "test_accuracy"
+    )
     by_treatment = series_of([r for r in usual if r["uplink"] == "amp-da"], ["buffers"], "snr_db", fields[0])
     by_treatment |= {"Table I": [(snr_db, paper.TEST_ACCURACY["amp-da", snr_db]) for snr_db in scale.snr_db]}
     drawn = present(
@@ -132,7 +132,7 @@ def batch_norm(scale: Scale, found: Found) -> Outcome:
                 "AMP-DA by treatment of the buffers, beside Table I",
             ),
             lines_of(
-                {k: sorted(p) for k, p in points.items()},
+                {label: sorted(points) for label, points in by_scale.items()},
                 "scale of the statistics (1 is right)",
                 label_of(fields[0]),
                 "Accuracy against the scale that dividing by the estimate leaves",
