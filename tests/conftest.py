@@ -1,5 +1,6 @@
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 # one thread a worker: two pytest workers on two cores, and the same bits everywhere
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -9,6 +10,10 @@ import torch
 from jaxtyping import config
 
 torch.set_num_threads(1)
+
+if TYPE_CHECKING:  # fixtures import the package: shape checks come with an import hook that is not there yet
+    from aircomp.data.images import ImageData
+    from aircomp.fl.experiment import Experiment
 
 
 @pytest.fixture
@@ -22,3 +27,30 @@ def as_in_production() -> Iterator[None]:
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def digits() -> "ImageData":
+    from aircomp.data.images import load
+
+    return load("digits")
+
+
+@pytest.fixture
+def quick() -> "Experiment":
+    """A federated run of a second: few devices, little training."""
+    from aircomp.fl.experiment import load_experiment
+
+    return load_experiment("digits").changed(
+        **{
+            "rounds": 3,
+            "engine": "serial",
+            "devices.total": 6,
+            "participation.low": 2,
+            "participation.high": 4,
+            "local.epochs": 1,
+            "local.batch_size": 64,
+            "model.width": 4,
+            "checkpoint_seconds": 0,
+        }
+    )

@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from aircomp.artefact import read_tensors, write_tensors
+from aircomp.common.artefact import read_tensors, write_tensors
+from aircomp.data.images import load
 from aircomp.errors import AirCompError, ArtefactError
-from aircomp.fl.data import load
 from aircomp.fl.experiment import Experiment, load_experiment, read_toml
 from aircomp.fl.simulate import simulate
 from aircomp.layer import CommunicationLayer

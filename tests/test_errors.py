@@ -8,9 +8,9 @@ from multiprocessing.reduction import ForkingPickler
 import pytest
 
 import aircomp
+from aircomp.common.settings import SettingsError
 from aircomp.errors import AirCompError, ConfigError
 from aircomp.fl.experiment import Experiment
-from aircomp.settings import SettingsError
 
 
 def every_kind(kind: type[AirCompError] = AirCompError) -> list[type[AirCompError]]:

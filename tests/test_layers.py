@@ -9,7 +9,9 @@ import aircomp
 
 SOURCE = Path(aircomp.__file__).parent
 STAGES = {"device", "quantize", "encode", "channel", "decode", "aggregation", "server"}
-COMMON = {"checks", "errors", "rng", "shapes", "settings", "artefact", "memory", "metrics"}
+COMMON = {"common", "errors"}
+ROOT = {"__init__", "__main__", "errors", "link", "testing"}
+"""The modules that belong to no room."""
 
 
 def imports(path: Path) -> set[str]:
@@ -54,6 +56,22 @@ def test_nothing_imports_the_command_line_or_plain_kernels():
 
 def test_every_stage_folder_exists():
     assert {p.name for p in SOURCE.iterdir() if p.is_dir()} >= STAGES
+
+
+def test_the_root_holds_no_crowd():
+    assert {path.stem for path in SOURCE.glob("*.py")} <= ROOT
+
+
+def test_rooms_do_not_import_each_other_in_a_circle():
+    rooms = {path.name: set[str]() for path in SOURCE.iterdir() if path.is_dir()} | {name: set() for name in ROOT}
+    for path in SOURCE.rglob("*.py"):
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        rooms[room] |= parts(path) & rooms.keys() - {room}
+    rooms.pop("__init__")  # it imports public names when they are first used
+    while free := [room for room, needed in rooms.items() if not needed & rooms.keys()]:
+        for room in free:
+            del rooms[room]
+    assert rooms == {}
 
 
 def test_every_module_can_be_imported_first():

@@ -10,16 +10,16 @@ from torch import nn
 import aircomp
 from aircomp.channel.awgn import Awgn
 from aircomp.channel.snr import ChannelSettings
-from aircomp.cost import Radio, round_cost
+from aircomp.data.images import load
 from aircomp.encode.codebook import EncodeSettings
 from aircomp.errors import AirCompError
-from aircomp.fl.data import load
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.testing import check_decoder
 from aircomp.train.collect import collect
 from aircomp.train.evaluate import Plan, evaluate
 from aircomp.train.fit import pretrain
 from aircomp.train.recipe import load_preset
+from aircomp.uplinks.cost import Radio, round_cost
 from aircomp.uplinks.ideal import IdealUplink
 
 pytestmark = pytest.mark.usefixtures("as_in_production")

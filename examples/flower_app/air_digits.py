@@ -14,15 +14,15 @@ from flwr.serverapp.strategy import FedAvg
 from safetensors.torch import save_file
 
 import aircomp
-from aircomp import rng
 from aircomp.adapters.flower import UplinkStrategy, uplink_mod
+from aircomp.common import rng
+from aircomp.data.images import load
+from aircomp.engines.local import one_thread
+from aircomp.engines.trainer import BASE_STATION, Task, Trainer
 from aircomp.fl import models
-from aircomp.fl.data import load
-from aircomp.fl.executors import one_thread
 from aircomp.fl.experiment import load_experiment
-from aircomp.fl.partition import split
+from aircomp.data.partition import split
 from aircomp.fl.simulate import evaluate
-from aircomp.fl.trainer import BASE_STATION, Task, Trainer
 
 DEVICES = 2
 SETTINGS = load_experiment("digits")

@@ -11,8 +11,8 @@ _PUBLIC = {
     "simulate": "aircomp.fl.simulate",
     "Simulation": "aircomp.fl.simulate",
     "transmit": "aircomp.channel.awgn",
-    "make_decoder": "aircomp.decoders",
-    "decoder_names": "aircomp.decoders",
+    "make_decoder": "aircomp.uplinks.decoders",
+    "decoder_names": "aircomp.uplinks.decoders",
     "Decoded": "aircomp.decode.base",
     "make_codebook": "aircomp.encode.codebook",
     "aggregate": "aircomp.aggregation.rules",
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from aircomp.aggregation.rules import aggregate, aggregator_names
     from aircomp.channel.awgn import transmit
     from aircomp.decode.base import Decoded
-    from aircomp.decoders import decoder_names, make_decoder
     from aircomp.encode.codebook import make_codebook
     from aircomp.errors import AirCompError
     from aircomp.fl.simulate import Simulation, simulate
     from aircomp.layer import CommunicationLayer
+    from aircomp.uplinks.decoders import decoder_names, make_decoder
     from aircomp.uplinks.schemes import make_uplink, uplink_names
 
 

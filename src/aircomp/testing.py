@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.checks import check_callable, check_methods
+from aircomp.common.checks import check_callable, check_methods
+from aircomp.common.rng import generator
 from aircomp.decode.base import Decoded, Decoder
 from aircomp.errors import ShapeError
-from aircomp.rng import generator
 
 _NUM_CODEWORDS, _NUM_SLOTS, _NUM_ACTIVE = 64, 40, 8
 

@@ -26,6 +26,7 @@ from aircomp.adapters.flower import ClientFailed, UplinkStrategy, uplink_mod
 from aircomp.adapters.flower_records import CODEBOOK, MEMORY, SENT
 from aircomp.channel.snr import ChannelSettings
 from aircomp.cli import main
+from aircomp.common.rng import generator
 from aircomp.device.feedback import FeedbackSettings
 from aircomp.encode.codebook import EncodeSettings
 from aircomp.encode.schedule import AirSettings
@@ -33,7 +34,6 @@ from aircomp.errors import ConfigError
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.quantize.fragment import join
 from aircomp.quantize.nearest import lookup
-from aircomp.rng import generator
 from aircomp.server.step import ServerSettings
 from aircomp.uplinks.base import Encoded, aggregate_reception
 from aircomp.uplinks.ideal import IdealUplink

@@ -17,9 +17,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from aircomp.artefact import read_json
-from aircomp.fl.executors import follow_parent
-from aircomp.rng import generator
+from aircomp.common.artefact import read_json
+from aircomp.common.rng import generator
+from aircomp.engines.local import follow_parent
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'aircomp[flower]'")
 pytest.importorskip("ray", reason="needs Flower's simulation: pip install 'aircomp[flower]'")

@@ -5,8 +5,8 @@ import torch
 import tyro
 
 from aircomp.channel.snr import ChannelSettings, noise_variance
+from aircomp.common.settings import Settings
 from aircomp.errors import ConfigError, ShapeError
-from aircomp.settings import Settings
 
 SIGNAL = torch.tensor([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0], [3.0, 1.0, 1.0, 1.0]])
 

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 import aircomp
-from aircomp.artefact import read_json
 from aircomp.cli import COMMANDS, main
+from aircomp.common.artefact import read_json
 
 QUICK = ["--rounds", "2", "--devices.total", "6", "--participation.low", "2", "--participation.high", "4"]
 QUICK += ["--model.width", "4", "--workers", "1"]

@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 
+from aircomp.common.rng import generator
 from aircomp.decode import amp_da_net
 from aircomp.decode.amp_da_net import BATCH_ESTIMATE, AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings, _number
 from aircomp.decode.gamp import MIN_NOISE, Gamp, PreparedCodebook, iterate
@@ -18,7 +19,6 @@ from aircomp.decode.prior import reach_for
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.plain.amp_da_net import unroll as plain_unroll
-from aircomp.rng import generator
 from aircomp.testing import check_decoder
 
 CODEBOOK = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import aircomp
+from aircomp.common.rng import generator
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
 from aircomp.decode.base import MAX_DEVICES
 from aircomp.encode.schedule import combine, estimate_snr_db
 from aircomp.errors import AirCompError, ConfigError, ShapeError
-from aircomp.rng import generator
 from aircomp.testing import check_decoded
 from aircomp.uplinks.base import Reception, aggregate_reception
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from aircomp.common.rng import generator
 from aircomp.decode.cnn import Cnn, Workspace
-from aircomp.rng import generator
 
 
 def make(filters=8, kernel=3, *, dtype=torch.float32):

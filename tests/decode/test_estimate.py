@@ -4,11 +4,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from aircomp.common.rng import generator
 from aircomp.decode import estimate
 from aircomp.decode.estimate import estimate_round, reestimate_round, smooth
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ConfigError
-from aircomp.rng import generator
 
 CODEBOOK = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))
 

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
+from aircomp.common.rng import generator
 from aircomp.decode.gamp import AmpState, Gamp, PreparedCodebook, iterate, output_block, pseudo_channel, start
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.plain.gamp import gamp as plain_gamp
-from aircomp.rng import generator
 from aircomp.testing import check_decoder
 
 CODEBOOK = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))

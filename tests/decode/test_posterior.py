@@ -3,13 +3,13 @@ import math
 import pytest
 import torch
 
+from aircomp.common.rng import generator
 from aircomp.decode.gamp import Gamp
 from aircomp.decode.posterior import BLOCK, Chains, Posterior, Prior
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ConfigError, ShapeError
-from aircomp.metrics import count_accuracy
+from aircomp.measure.metrics import count_accuracy
 from aircomp.plain.posterior import enumerate_posterior, gibbs_sweep
-from aircomp.rng import generator
 from aircomp.testing import check_decoder
 
 CODEBOOK = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))

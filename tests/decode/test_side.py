@@ -3,13 +3,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aircomp.common.rng import generator
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
 from aircomp.decode.gamp import Gamp
 from aircomp.decode.side import STRENGTH, check_groups, slot_rates
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ShapeError
-from aircomp.metrics import count_accuracy
-from aircomp.rng import generator
+from aircomp.measure.metrics import count_accuracy
 
 CODEBOOK = make_codebook("two-bases", 64, 32, rng=generator(0, "codebook"))
 NET = AmpDaNet(AmpDaNetSettings(num_layers=8, filters=4)).eval().requires_grad_(False)

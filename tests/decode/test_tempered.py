@@ -1,10 +1,10 @@
 import pytest
 import torch
 
+from aircomp.common.rng import generator
 from aircomp.decode.prior import poisson_posterior, reach_for
 from aircomp.decode.tempered import CountTable, tempered_posterior
 from aircomp.plain.gamp import table_posterior
-from aircomp.rng import generator
 
 
 def draw(slots, codewords, variance, *, dtype=torch.float32, seed=0):

@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from aircomp.artefact import read_json
 from aircomp.cli.simulate import run as run_command
+from aircomp.common.artefact import read_json
+from aircomp.data.images import load
 from aircomp.errors import AirCompError, ArtefactError, ConfigError
-from aircomp.fl.data import load
 from aircomp.fl.experiment import Experiment, load_experiment
 from aircomp.fl.simulate import simulate
 from aircomp.report.gather import sections_of

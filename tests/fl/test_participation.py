@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from aircomp.common.rng import generator
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.fl.participation import ParticipationSettings, active_devices, check_participation
-from aircomp.rng import generator
 
 
 def rounds(settings: ParticipationSettings, total: int, number: int) -> list[tuple[int, ...]]:

@@ -9,13 +9,13 @@ import time
 import pytest
 import torch
 
-from aircomp.artefact import read_json, read_tensors, tensor_hash, write_tensors
 from aircomp.channel.awgn import Awgn
-from aircomp.decoders import make_decoder
+from aircomp.common.artefact import read_json, read_tensors, tensor_hash, write_tensors
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
-from aircomp.fields import FIELDS
 from aircomp.fl.simulate import simulate
+from aircomp.measure.fields import FIELDS
+from aircomp.uplinks.decoders import make_decoder
 
 
 def without_seconds(metrics):

@@ -71,7 +71,7 @@ def odd(rng: random.Random) -> Any:
 def _calls() -> dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]]:
     """Return each function under keyword arguments, and valid ones."""
     import aircomp
-    from aircomp.decoders import decoder_names
+    from aircomp.uplinks.decoders import decoder_names
 
     generator = torch.Generator().manual_seed(0)
     codebook = aircomp.make_codebook("gaussian", 8, 4, rng=generator)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from fuzz_material import TINY_RUN, TINY_TRAINING, use_tiny_scale, words
 
-from aircomp.artefact import read_json, read_tensors
 from aircomp.cli import main
+from aircomp.common.artefact import read_json, read_tensors
 from aircomp.reproduce.scales import SCALES
 
 KILLS = 20

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aircomp.artefact import write_json, write_text
+from aircomp.common.artefact import write_json, write_text
 from aircomp.report.gather import sections_of
 from aircomp.report.page import write_page
 

@@ -3,8 +3,8 @@ import sys
 import pytest
 import torch
 
+from aircomp.data.partition import Partition, PartitionSettings, split
 from aircomp.errors import ConfigError
-from aircomp.fl.partition import Partition, PartitionSettings, split
 from aircomp.report.partition import draw_partition
 
 DIGITS = [str(digit) for digit in range(10)]

@@ -4,12 +4,12 @@ import torch
 
 from aircomp.channel.awgn import transmit
 from aircomp.cli import main
+from aircomp.common.rng import generator
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings
 from aircomp.encode.codebook import make_codebook
 from aircomp.layer import CommunicationLayer
-from aircomp.metrics import count_accuracy
+from aircomp.measure.metrics import count_accuracy
 from aircomp.report.explain import example_round, first_layers, trace_slot
-from aircomp.rng import generator
 
 LAYER = CommunicationLayer(
     make_codebook("two-bases", 64, 32, rng=generator(0, "codebook")),

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from aircomp.artefact import write_json, write_text
 from aircomp.cli import main
+from aircomp.common.artefact import write_json, write_text
 from aircomp.errors import ArtefactError
 from aircomp.report import figures
 from aircomp.report.gather import sections_of

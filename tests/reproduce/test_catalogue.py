@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
+from aircomp.data.images import locate
 from aircomp.errors import AirCompError
-from aircomp.fl.data import locate
 from aircomp.fl.simulate import configure
 from aircomp.reproduce.catalogue import RESULTS, result_of, results_at
 from aircomp.reproduce.jobs import in_order, run_jobs

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from aircomp.artefact import write_text
+from aircomp.common.artefact import write_text
 from aircomp.errors import AirCompError, ArtefactError
 from aircomp.reproduce.jobs import Crew, Job, in_order, run_jobs
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from aircomp.fl.data import load
+from aircomp.data.images import load
 from aircomp.fl.experiment import load_experiment
 from aircomp.fl.simulate import build_model, partition_of, simulate
 from aircomp.reproduce.treatments import Treatments, settled_scale

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from aircomp.artefact import read_json
 from aircomp.cli import main
+from aircomp.common.artefact import read_json
 from aircomp.report.page import Table
 from aircomp.reproduce import expected, update
 from aircomp.reproduce.catalogue import RESULTS

@@ -11,7 +11,7 @@ import tomllib
 from importlib import resources
 from pathlib import Path
 
-from aircomp.artefact import write_text
+from aircomp.common.artefact import write_text
 from aircomp.reproduce.jobs import VERSIONS, Job, run_jobs
 from aircomp.reproduce.rounds import WAYS
 from aircomp.reproduce.work import KINDS, run_job

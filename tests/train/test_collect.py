@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from aircomp.artefact import read_json, write_tensors
+from aircomp.common.artefact import read_json, write_tensors
 from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError
 from aircomp.quantize.nearest import nearest

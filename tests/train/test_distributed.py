@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from aircomp.artefact import write_toml
+from aircomp.common.artefact import write_toml
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer import CommunicationLayer
 from aircomp.train.distributed import Gradients, Team, team
@@ -85,7 +85,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from aircomp.artefact import tensor_hash
+from aircomp.common.artefact import tensor_hash
 from aircomp.errors import AirCompError, TrainingDiverged
 from aircomp.train import fit, loss as losses
 from aircomp.train.distributed import Gradients, Team

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from aircomp.artefact import read_json
 from aircomp.cli import main
+from aircomp.common.artefact import read_json
 from aircomp.train.evaluate import Plan, evaluate
 from aircomp.train.fragments import FragmentRound, save_round
 

@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from aircomp.artefact import read_json, read_tensors
+from aircomp.common.artefact import read_json, read_tensors
 from aircomp.decode.amp_da_net import AmpDaNet
 from aircomp.encode.learned import CodebookSettings
 from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from aircomp import metrics
+from aircomp.measure import metrics
 from aircomp.train.loss import (
     LossSettings,
     activity_error,

@@ -18,7 +18,7 @@ ASKED = "asked"
 """Its second array: the fragments to send. Not there if all are."""
 SENT = "aircomp.sent"
 """The array that a reply carries in place of the parameters."""
-MEMORY = "aircomp.memory"
+MEMORY = "aircomp.common.memory"
 """ArrayRecord in a device's state: its error memory."""
 
 

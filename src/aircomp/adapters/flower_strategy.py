@@ -20,7 +20,6 @@ from flwr.serverapp.strategy import Strategy  # noqa: TID253
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp import rng as rngs
 from aircomp.adapters.flower_records import (
     ASKED,
     CODEBOOK,
@@ -33,14 +32,15 @@ from aircomp.adapters.flower_records import (
 )
 from aircomp.adapters.flower_replies import Answer, Roll, collect
 from aircomp.aggregation import Rule
+from aircomp.common import rng as rngs
 from aircomp.device.feedback import FeedbackSettings
 from aircomp.encode.schedule import AirSettings, place, told_snr
 from aircomp.errors import ConfigError, TrainingDiverged
-from aircomp.link import Announced
 from aircomp.quantize.fragment import join, num_slots
 from aircomp.quantize.nearest import lookup
 from aircomp.server.step import ServerSettings, ServerState, initial_state, step
 from aircomp.uplinks.base import Encoded, Readout, Reception, Uplink, aggregate_reception, check_readout
+from aircomp.uplinks.digital import Announced
 
 log = logging.getLogger(__name__)
 

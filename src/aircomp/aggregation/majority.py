@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from aircomp.checks import check_number
+from aircomp.common.checks import check_number
 
 
 def majority_vote(

@@ -10,7 +10,7 @@ from jaxtyping import Float, Real
 from torch import Tensor
 
 from aircomp.aggregation.trimmed import ROUNDING, check_keep, most_counted
-from aircomp.checks import check_number
+from aircomp.common.checks import check_number
 
 # entries worked on at a time: a megabyte in float32, which stays in the cache
 BLOCK = 2**18

@@ -13,7 +13,7 @@ from aircomp.aggregation.majority import majority_vote, sign_vote
 from aircomp.aggregation.mean import mean
 from aircomp.aggregation.robust import coordinate_median, coordinate_trimmed_mean, geometric_median
 from aircomp.aggregation.trimmed import trimmed_mean
-from aircomp.checks import check_callable, check_tensor
+from aircomp.common.checks import check_callable, check_tensor
 from aircomp.errors import ConfigError, ShapeError, unknown_name
 
 Rule = Callable[..., Tensor]

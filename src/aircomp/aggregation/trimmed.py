@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from aircomp.checks import check_number
+from aircomp.common.checks import check_number
 
 # products like 0.28 * 25 come out a few units of the last place beside the integer they mean
 ROUNDING = 1e-9

@@ -7,21 +7,21 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp import rng as rngs
 from aircomp.bench.timing import interleaved
 from aircomp.channel.awgn import transmit
+from aircomp.common import rng as rngs
+from aircomp.common.results import Row
 from aircomp.decode.amp_da import start_activity
 from aircomp.decode.rounding import round_to_sum
-from aircomp.decoders import make_decoder
 from aircomp.encode.codebook import count, make_codebook
-from aircomp.fl.executors import one_thread
+from aircomp.engines.local import one_thread
 from aircomp.plain import amp_da as plain_amp_da
 from aircomp.plain import gamp as plain_gamp
 from aircomp.plain import quantize as plain_quantize
 from aircomp.plain import rounding as plain_rounding
 from aircomp.quantize.codebook import QuantizeSettings, build
 from aircomp.quantize.nearest import nearest
-from aircomp.results import Row
+from aircomp.uplinks.decoders import make_decoder
 
 NUM_ACTIVE, NUM_CODEWORDS, USES = 10, 128, 64
 

@@ -16,16 +16,17 @@ from functools import lru_cache, partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from aircomp import rng as rngs
+from aircomp.common import rng as rngs
+from aircomp.common.results import Row
+from aircomp.data.images import ImageData, load
+from aircomp.data.partition import split
+from aircomp.engines import ray as ray_executor
+from aircomp.engines.local import one_thread
+from aircomp.engines.trainer import BASE_STATION, Task, Trainer
 from aircomp.errors import AirCompError
-from aircomp.fl import models, ray_executor
-from aircomp.fl.data import ImageData, load
-from aircomp.fl.executors import one_thread
+from aircomp.fl import models
 from aircomp.fl.experiment import Experiment
-from aircomp.fl.partition import split
 from aircomp.fl.simulate import configure, evaluate, simulate
-from aircomp.fl.trainer import BASE_STATION, Task, Trainer
-from aircomp.results import Row
 from aircomp.uplinks.schemes import make_uplink
 
 SETTINGS, ROUND = "experiment", "round"

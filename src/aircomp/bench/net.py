@@ -11,17 +11,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp import rng as rngs
 from aircomp.bench.decode import USES, quarters, scaling_row, speed_row, zipf_round
 from aircomp.bench.timing import interleaved
 from aircomp.channel.awgn import transmit
+from aircomp.common import rng as rngs
+from aircomp.common.results import Row
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
 from aircomp.decode.cnn import Workspace
-from aircomp.decoders import AGREEMENT
 from aircomp.encode.codebook import count, make_codebook
-from aircomp.fl.executors import one_thread
+from aircomp.engines.local import one_thread
 from aircomp.plain.amp_da_net import unroll as plain_unroll
-from aircomp.results import Row
+from aircomp.uplinks.decoders import AGREEMENT
 
 log = logging.getLogger(__name__)
 

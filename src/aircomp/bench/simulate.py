@@ -11,18 +11,18 @@ from contextlib import ExitStack, contextmanager
 import torch
 import torch.nn.functional as F
 
-from aircomp import rng as rngs
 from aircomp.bench.timing import interleaved
+from aircomp.common import rng as rngs
+from aircomp.common.results import Row
+from aircomp.data.images import ImageData
+from aircomp.data.partition import PartitionSettings, split
 from aircomp.device.local import LocalSettings
+from aircomp.engines.local import Engine, Executor, make_executor, one_thread
+from aircomp.engines.ray import has_ray
+from aircomp.engines.trainer import BASE_STATION, Task, Trainer
 from aircomp.fl import models
-from aircomp.fl.data import ImageData
-from aircomp.fl.executors import Engine, Executor, make_executor, one_thread
 from aircomp.fl.experiment import Experiment
-from aircomp.fl.partition import PartitionSettings, split
-from aircomp.fl.ray_executor import has_ray
 from aircomp.fl.simulate import simulate
-from aircomp.fl.trainer import BASE_STATION, Task, Trainer
-from aircomp.results import Row
 
 STEPS = 4
 """SGD steps of one task."""

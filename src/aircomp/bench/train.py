@@ -6,14 +6,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp import rng as rngs
 from aircomp.bench.decode import NUM_CODEWORDS, zipf_round
 from aircomp.bench.net import agrees, set_last_convolutions
 from aircomp.bench.timing import interleaved
+from aircomp.common import rng as rngs
+from aircomp.common.results import Row
 from aircomp.decode.amp_da_net import AmpDaNet, NetOutput
-from aircomp.fl.executors import one_thread
+from aircomp.engines.local import one_thread
 from aircomp.plain.amp_da_net import unroll as plain_unroll
-from aircomp.results import Row
 from aircomp.train.recipe import PretrainSettings
 from aircomp.train.rounds import Batch, TrainingRound, make_batch
 from aircomp.train.step import LayerModel, batch_loss, train_step

@@ -11,7 +11,7 @@ from jaxtyping import Float, Real
 from torch import Tensor
 
 from aircomp.channel.snr import LOWEST_SNR_DB, SnrReference, noise_variance
-from aircomp.checks import check_choice, check_generator, check_number, check_tensor
+from aircomp.common.checks import check_choice, check_generator, check_number, check_tensor
 from aircomp.errors import ShapeError
 
 # torch fills normal numbers on the CPU in blocks of this many; whole blocks per slot make a slot's noise

@@ -25,8 +25,8 @@ import tyro
 from jaxtyping import Float
 from torch import Tensor
 
+from aircomp.common.settings import Settings
 from aircomp.errors import ConfigError, ShapeError, unknown_name
-from aircomp.settings import Settings
 
 SnrReference = Literal["round", "slot", "transmit"]
 

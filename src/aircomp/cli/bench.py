@@ -8,12 +8,12 @@ from typing import Any
 
 import tyro
 
-from aircomp import results
 from aircomp.cli.common import parse, print_table
+from aircomp.common import results
+from aircomp.common.memory import check_memory
+from aircomp.common.outdir import open_directory
 from aircomp.errors import ConfigError, unknown_name
-from aircomp.fields import columns_of
-from aircomp.memory import check_memory
-from aircomp.outdir import open_directory
+from aircomp.measure.fields import columns_of
 
 MANY = 1_000_000_000
 BYTES_PER_SLOT = 5_000

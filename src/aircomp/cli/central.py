@@ -7,14 +7,14 @@ from typing import Annotated
 
 import tyro
 
-from aircomp import results
 from aircomp.cli.common import output_directory, parse, print_table, progress_bar
 from aircomp.cli.simulate import split_preset, starting_point
+from aircomp.common import results
+from aircomp.common.outdir import open_directory
+from aircomp.data.images import load
 from aircomp.fl.central import CentralSettings, train_centrally
-from aircomp.fl.data import load
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.simulate import build_model
-from aircomp.outdir import open_directory
 
 
 @dataclass(frozen=True)

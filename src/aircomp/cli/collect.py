@@ -9,10 +9,10 @@ import tyro
 
 from aircomp.cli.common import given_settings, output_directory, parse, print_table, progress_bar
 from aircomp.cli.simulate import split_preset, starting_point
-from aircomp.fields import columns_of
+from aircomp.common.settings import check_given
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.simulate import SHORT_NAMES
-from aircomp.settings import check_given
+from aircomp.measure.fields import columns_of
 from aircomp.train.collect import collect
 
 

@@ -27,10 +27,10 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from aircomp.common.interrupt import deferred
+from aircomp.common.outdir import as_directory, new_directory, newest_directory
+from aircomp.common.settings import Settings, setting_paths
 from aircomp.errors import ConfigError, unknown_name
-from aircomp.interrupt import deferred
-from aircomp.outdir import as_directory, new_directory, newest_directory
-from aircomp.settings import Settings, setting_paths
 
 T = TypeVar("T")
 SHELLS = ("bash", "zsh", "tcsh", "fish")

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import tyro
 
-from aircomp import results
-from aircomp import rng as rngs
 from aircomp.channel.snr import ChannelSettings
-from aircomp.checks import check_number
 from aircomp.cli.common import parse, print_table
-from aircomp.cost import Radio, round_cost
+from aircomp.common import results
+from aircomp.common import rng as rngs
+from aircomp.common.checks import check_number
+from aircomp.common.outdir import open_directory
 from aircomp.encode.codebook import EncodeSettings
 from aircomp.errors import ConfigError
-from aircomp.fields import columns_of
 from aircomp.fl import models
 from aircomp.layer import has_bundled_layer
-from aircomp.outdir import open_directory
+from aircomp.measure.fields import columns_of
 from aircomp.quantize.codebook import QuantizeSettings
+from aircomp.uplinks.cost import Radio, round_cost
 from aircomp.uplinks.schemes import make_uplink, uplink_names
 
 COLUMNS = (

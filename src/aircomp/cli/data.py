@@ -8,10 +8,10 @@ from typing import Annotated
 import tyro
 
 from aircomp.cli.common import parse, print_table, progress_bar
+from aircomp.common.interrupt import telling
+from aircomp.data.fetch import fetch
+from aircomp.data.images import data_directory, dataset_names, locate
 from aircomp.errors import ConfigError, unknown_name
-from aircomp.fl.data import data_directory, dataset_names, locate
-from aircomp.fl.fetch import fetch
-from aircomp.interrupt import telling
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import tyro
 
-from aircomp import results
 from aircomp.channel.snr import LOWEST_SNR_DB
-from aircomp.checks import check_number, check_numbers
 from aircomp.cli.common import output_directory, parse, print_table, progress_bar
-from aircomp.fields import columns_of, label_of
-from aircomp.outdir import MARKER, is_in_use, newest_directory, open_directory
+from aircomp.common import results
+from aircomp.common.checks import check_number, check_numbers
+from aircomp.common.outdir import MARKER, is_in_use, newest_directory, open_directory
+from aircomp.measure.fields import columns_of, label_of
 from aircomp.report.curves import draw_snr
 from aircomp.report.page import Section, write_page
 from aircomp.report.rows import SHARE, accuracy_by_snr, lines_of, present, table_of

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import tyro
 
-from aircomp import results
 from aircomp.channel.snr import LOWEST_SNR_DB
-from aircomp.checks import check_number
 from aircomp.cli.common import output_directory, parse, print_table
-from aircomp.fields import columns_of
+from aircomp.common import results
+from aircomp.common.checks import check_number
+from aircomp.common.outdir import open_directory
 from aircomp.layer import CommunicationLayer
-from aircomp.outdir import open_directory
+from aircomp.measure.fields import columns_of
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 import tyro
 
 from aircomp.cli.common import parse
-from aircomp.export import SUFFIX, Format, export_layer
+from aircomp.common.outdir import new_directory, open_directory
 from aircomp.layer import CommunicationLayer
-from aircomp.outdir import new_directory, open_directory
+from aircomp.layer.export import SUFFIX, Format, export_layer
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from aircomp.cli.common import given_settings, output_directory, parse, print_table, progress_bar, value_of
+from aircomp.common.settings import check_given
 from aircomp.errors import ConfigError
-from aircomp.fields import columns_of
-from aircomp.settings import check_given
+from aircomp.measure.fields import columns_of
 from aircomp.train.fit import pretrain
 from aircomp.train.recipe import PretrainSettings, load_preset, read_toml
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import tyro
 
 from aircomp.cli.common import output_directory, parse
+from aircomp.common.outdir import check_page, mark_page
 from aircomp.errors import ConfigError
-from aircomp.outdir import check_page, mark_page
 from aircomp.report.gather import sections_of
 from aircomp.report.page import write_page
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import tyro
 
 from aircomp.cli.common import given_settings, output_directory, parse, print_table, progress_bar, value_of
+from aircomp.common.settings import check_given
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.fields import columns_of
 from aircomp.fl.experiment import Experiment, load_experiment, preset_names, read_toml
 from aircomp.fl.simulate import SHORT_NAMES, Simulation, simulate
+from aircomp.measure.fields import columns_of
 from aircomp.report.curves import draw_run
-from aircomp.settings import check_given
 
 COLUMNS = (
     "uplink",

@@ -17,7 +17,8 @@ from jaxtyping import Float, Int
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
-from aircomp import rng as rngs
+from aircomp.common import rng as rngs
+from aircomp.common.settings import NeedsTable, Settings, needs
 from aircomp.decode.base import Decoded, check_codebook, check_received
 from aircomp.decode.cnn import Cnn, Workspace
 from aircomp.decode.gamp import MIN_NOISE, AmpState, Gamp, PreparedCodebook
@@ -42,7 +43,6 @@ from aircomp.decode.net_blocks import (
 )
 from aircomp.decode.prior import reach_for
 from aircomp.decode.tempered import CountTable
-from aircomp.settings import NeedsTable, Settings, needs
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp import rng as rngs
+from aircomp.common import rng as rngs
 from aircomp.decode.base import Decoded, check_codebook, check_received
 from aircomp.decode.gamp import MIN_NOISE, Gamp, PreparedCodebook, iterate
 from aircomp.decode.heard import hear, noise_per_slot

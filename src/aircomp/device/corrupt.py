@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from aircomp.settings import Except, NeedsTable, Settings, needs
+from aircomp.common.settings import Except, NeedsTable, Settings, needs
 
 
 class CorruptionSettings(Settings):

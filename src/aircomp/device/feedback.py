@@ -13,7 +13,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from aircomp.settings import NeedsTable, Settings, needs
+from aircomp.common.settings import NeedsTable, Settings, needs
 
 
 class FeedbackSettings(Settings):

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from aircomp.common.settings import NeedsTable, Settings, needs
 from aircomp.device.update import FlatModel
-from aircomp.settings import NeedsTable, Settings, needs
 
 
 class LocalSettings(Settings):

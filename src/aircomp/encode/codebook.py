@@ -13,10 +13,10 @@ from jaxtyping import Float, Int, Integer
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from aircomp.checks import check_choice, check_generator, check_number
+from aircomp.common.checks import check_choice, check_generator, check_number
+from aircomp.common.memory import check_memory
+from aircomp.common.settings import Settings, absolute
 from aircomp.errors import ConfigError, ShapeError
-from aircomp.memory import check_memory
-from aircomp.settings import Settings, absolute
 
 CodebookKind = Literal["gaussian", "bernoulli", "two-bases"]
 MOST_CODEWORDS, MOST_USES = 32_767, 65_536

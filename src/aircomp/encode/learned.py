@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from aircomp.common.settings import NeedsTable, Settings, needs
 from aircomp.encode.codebook import CodebookKind, make_codebook
-from aircomp.settings import NeedsTable, Settings, needs
 
 
 class CodebookSettings(Settings):

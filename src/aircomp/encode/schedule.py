@@ -21,8 +21,8 @@ from jaxtyping import Float, Int, Shaped
 from pydantic import Field
 from torch import Tensor
 
+from aircomp.common.settings import Settings
 from aircomp.errors import ConfigError
-from aircomp.settings import Settings
 
 # estimates stay in this range: a decoder that leaves no noise, or only noise, must not give an infinite number
 SNR_RANGE_DB = (-40.0, 80.0)

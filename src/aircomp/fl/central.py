@@ -13,14 +13,14 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import nn
 
-from aircomp import results
-from aircomp import rng as rngs
-from aircomp.fl.augment import random_crop_flip
-from aircomp.fl.data import ImageData
+from aircomp.common import results
+from aircomp.common import rng as rngs
+from aircomp.common.settings import Settings
+from aircomp.data.augment import random_crop_flip
+from aircomp.data.images import ImageData
+from aircomp.engines.local import one_thread
 from aircomp.fl.evaluate import evaluate
-from aircomp.fl.executors import one_thread
 from aircomp.fl.start import save_model
-from aircomp.settings import Settings
 
 OnEpoch = Callable[[int, float], None]
 

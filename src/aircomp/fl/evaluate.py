@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
-from aircomp.fl.data import ImageData
+from aircomp.data.images import ImageData
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
 

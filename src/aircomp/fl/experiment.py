@@ -12,21 +12,21 @@ import tyro
 from pydantic import Field, field_validator
 
 from aircomp.channel.snr import ChannelSettings
+from aircomp.common.settings import Except, Needs, NeedsTable, Settings, absolute, needs, read_settings
+from aircomp.data.partition import PartitionSettings
 from aircomp.decode.side import SideInformation
 from aircomp.device.corrupt import CorruptionSettings
 from aircomp.device.feedback import FeedbackSettings
 from aircomp.device.local import LocalSettings
 from aircomp.encode.codebook import EncodeSettings
 from aircomp.encode.schedule import AirSettings
+from aircomp.engines.local import Engine
 from aircomp.errors import unknown_name
-from aircomp.fl.executors import Engine
 from aircomp.fl.models import ModelSettings
 from aircomp.fl.own import OwnParts
 from aircomp.fl.participation import ParticipationSettings
-from aircomp.fl.partition import PartitionSettings
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.server.step import ServerSettings
-from aircomp.settings import Except, Needs, NeedsTable, Settings, absolute, needs, read_settings
 from aircomp.uplinks.base import Readout
 
 

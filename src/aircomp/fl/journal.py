@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
-from aircomp import artefact
+from aircomp.common import artefact
+from aircomp.common.outdir import open_directory
 from aircomp.errors import ArtefactError
-from aircomp.fields import with_current_names
 from aircomp.fl.experiment import read_toml
 from aircomp.fl.round import Record
-from aircomp.outdir import open_directory
+from aircomp.measure.fields import with_current_names
 
 log = logging.getLogger(__name__)
 

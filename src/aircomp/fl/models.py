@@ -12,9 +12,9 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from aircomp.common.memory import check_memory
+from aircomp.common.settings import NeedsTable, Settings, needs
 from aircomp.errors import unknown_name
-from aircomp.memory import check_memory
-from aircomp.settings import NeedsTable, Settings, needs
 
 Norm = Literal["batch", "group"]
 USUAL_WIDTH = {"digits-cnn": 16, "resnet": 16, "vgg": 32}

@@ -12,7 +12,7 @@ WORKER = 16_000_000
 
 
 def memory_needs(experiment: Experiment, num_params: int) -> dict[str, int]:
-    """Return bytes by what they are for, for `aircomp.memory.check_memory`."""
+    """Return bytes by what they are for, for `aircomp.common.memory.check_memory`."""
     active = _mean_active(experiment.participation, experiment.devices.total)
     needs = {
         "the model and its gradient (model.width, model.blocks)": 2 * num_params * FLOAT,

@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from aircomp import artefact
-from aircomp import rng as rngs
-from aircomp.checks import check_callable, check_methods, describe
+from aircomp.common import artefact
+from aircomp.common import rng as rngs
+from aircomp.common.checks import check_callable, check_methods, describe
+from aircomp.common.settings import Settings
+from aircomp.data.images import ImageData
 from aircomp.device.update import FlatModel
 from aircomp.errors import ConfigError
-from aircomp.fl.data import ImageData
-from aircomp.settings import Settings
 
 PROBE_SAMPLES = 64
 """Training images that a model of the user's own is tried on before the run."""

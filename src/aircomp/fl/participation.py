@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field, field_validator, model_validator
 
-from aircomp.artefact import read_text
+from aircomp.common.artefact import read_text
+from aircomp.common.settings import NeedsTable, Settings, absolute, needs
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.settings import NeedsTable, Settings, absolute, needs
 
 
 class ParticipationSettings(Settings):

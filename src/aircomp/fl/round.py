@@ -15,20 +15,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp import rng as rngs
 from aircomp.aggregation import Rule
-from aircomp.checks import check_type, describe
+from aircomp.common import rng as rngs
+from aircomp.common.checks import check_type, describe
 from aircomp.device.corrupt import corrupt, corrupted_devices
 from aircomp.device.feedback import add_memory, feedback_ratio, remember
 from aircomp.device.local import LocalResult
 from aircomp.encode.schedule import told_snr
+from aircomp.engines.local import Executor
+from aircomp.engines.trainer import BASE_STATION, Task
 from aircomp.errors import ShapeError, TrainingDiverged
-from aircomp.fl.executors import Executor
 from aircomp.fl.experiment import Buffers, Experiment
 from aircomp.fl.participation import active_devices
 from aircomp.fl.state import FederationState
-from aircomp.fl.trainer import BASE_STATION, Task
-from aircomp.metrics import quantization_nmse
+from aircomp.measure.metrics import quantization_nmse
 from aircomp.server.step import step
 from aircomp.uplinks.base import Encoded, Reception, Uplink, aggregate_reception
 

@@ -14,34 +14,34 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from aircomp import artefact, results
-from aircomp import rng as rngs
 from aircomp.aggregation import Rule, aggregator_names
 from aircomp.channel.awgn import Channel
-from aircomp.checks import check_callable, check_device, check_path, check_type
+from aircomp.common import artefact, results
+from aircomp.common import rng as rngs
+from aircomp.common.checks import check_callable, check_device, check_path, check_type
+from aircomp.common.interrupt import deferred
+from aircomp.common.memory import check_memory
+from aircomp.common.outdir import as_directory
+from aircomp.common.settings import check_given, given_paths
+from aircomp.data.images import ImageData, from_torch, load
+from aircomp.data.partition import Partition, split
 from aircomp.decode.base import Decoder
 from aircomp.device.update import FlatModel
+from aircomp.engines.local import make_executor, one_thread
+from aircomp.engines.trainer import Trainer
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.fl import models
-from aircomp.fl.data import ImageData, from_torch, load
 from aircomp.fl.evaluate import evaluate, recompute_statistics
-from aircomp.fl.executors import make_executor, one_thread
 from aircomp.fl.experiment import Buffers, Experiment, load_experiment
 from aircomp.fl.journal import Journal, open_run, read_metrics
 from aircomp.fl.needs import memory_needs
 from aircomp.fl.own import check_parts, copy_model, idle_parameters, layout_hash, load_fixed, part_name, save_fixed
 from aircomp.fl.participation import check_participation
-from aircomp.fl.partition import Partition, split
 from aircomp.fl.round import Exchange, Federation, Record, Stopwatch, Transform, run_round
 from aircomp.fl.start import load_start, save_model
 from aircomp.fl.state import FederationState, has_checkpoint, load_checkpoint, save_checkpoint
 from aircomp.fl.summary import accuracy_summary, means
-from aircomp.fl.trainer import Trainer
-from aircomp.interrupt import deferred
-from aircomp.memory import check_memory
-from aircomp.outdir import as_directory
 from aircomp.server.step import initial_state
-from aircomp.settings import check_given, given_paths
 from aircomp.uplinks.base import Uplink, check_readout
 from aircomp.uplinks.schemes import make_uplink
 

@@ -3,8 +3,8 @@
 import statistics
 from typing import Any
 
+from aircomp.common.results import Row
 from aircomp.fl.round import Record
-from aircomp.results import Row
 
 
 def accuracy_summary(accuracies: list[Any]) -> Row:

@@ -1,4 +1,4 @@
-"""Crops and mirror images one at a time: the obvious version of `aircomp.fl.augment.crop_flip`."""
+"""Crops and mirror images one at a time: the obvious version of `aircomp.data.augment.crop_flip`."""
 
 import torch
 from jaxtyping import Bool, Int, Shaped

@@ -18,9 +18,9 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
+from aircomp.common.settings import Settings
 from aircomp.errors import ShapeError
 from aircomp.quantize.nearest import check_finite, nearest, power_of_two_scale
-from aircomp.settings import Settings
 
 
 class QuantizeSettings(Settings):

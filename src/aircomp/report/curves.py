@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aircomp.artefact import write_atomically
-from aircomp.fields import label_of
+from aircomp.common.artefact import write_atomically
 from aircomp.fl.simulate import Simulation
+from aircomp.measure.fields import label_of
 from aircomp.report.partition import draw_partition
 
 

@@ -8,17 +8,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp import rng as rngs
 from aircomp.channel.awgn import transmit
+from aircomp.common import rng as rngs
+from aircomp.common.results import Row
 from aircomp.decode.amp_da_net import AmpDaNet
 from aircomp.decode.rounding import conclude
 from aircomp.encode.codebook import count
 from aircomp.layer import CommunicationLayer
-from aircomp.metrics import count_accuracy
+from aircomp.measure.metrics import count_accuracy
 from aircomp.report.figures import bars, heatmap, lines
 from aircomp.report.page import Figure, Section, write_page
 from aircomp.report.rows import table_of
-from aircomp.results import Row
 
 SHOWN = 12
 """Codewords in the figures: those that were sent, then those that the decoder suspected most."""

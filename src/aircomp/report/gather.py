@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from aircomp.common.results import Row
 from aircomp.report.page import Section, as_number, cell_text
 from aircomp.report.rows import (
     SHARE,
@@ -20,7 +21,6 @@ from aircomp.report.rows import (
     varies,
 )
 from aircomp.report.runs import Run, command_of, own_parts, read_runs
-from aircomp.results import Row
 
 NOISELESS = ("ideal", "perfect")
 """Uplinks that the SNR does not touch."""

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from aircomp import artefact
-from aircomp.results import Row
+from aircomp.common import artefact
+from aircomp.common.results import Row
 
 MISSING = "–"
 MOST_ROWS = 1000

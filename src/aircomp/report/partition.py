@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.artefact import write_atomically
+from aircomp.common.artefact import write_atomically
+from aircomp.data.partition import Partition
 from aircomp.errors import ConfigError
-from aircomp.fl.partition import Partition
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

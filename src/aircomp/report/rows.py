@@ -4,10 +4,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from aircomp.fields import FIELDS, columns_of, label_of
+from aircomp.common.results import Row
+from aircomp.measure.fields import FIELDS, columns_of, label_of
 from aircomp.report import figures
 from aircomp.report.page import Figure, Table, as_number, cell_text
-from aircomp.results import Row
 
 SHARE = (-0.02, 1.02)
 """Axis of an accuracy: all of [0, 1], and the markers at its ends."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aircomp.artefact import read_json, read_lines
+from aircomp.common.artefact import read_json, read_lines
+from aircomp.common.results import Row
 from aircomp.errors import ArtefactError
-from aircomp.fields import with_current_names
 from aircomp.fl.own import PARTS
+from aircomp.measure.fields import with_current_names
 from aircomp.report.page import cell_text
-from aircomp.results import Row
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from aircomp.common.results import Row
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.reproduce import rounds, runs, table_one, worth
 from aircomp.reproduce.jobs import Job
 from aircomp.reproduce.parts import Found, Outcome
 from aircomp.reproduce.scales import Scale
-from aircomp.results import Row
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from scipy.stats import t as student_t
 
+from aircomp.common.results import Row
 from aircomp.reproduce.scales import LEAST_SEEDS, Scale
-from aircomp.results import Row
 
 CONFIDENCE = 0.95
 """Of each end of the interval."""

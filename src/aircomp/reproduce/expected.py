@@ -8,8 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from aircomp.artefact import read_json
-from aircomp.results import Row
+from aircomp.common.artefact import read_json
+from aircomp.common.results import Row
 
 SPREADS = 3.0
 """Standard deviations over the seeds that a band is wide, to either side: seeds differ, machines round differently."""

@@ -18,11 +18,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
-from aircomp.artefact import read_json, write_json
+from aircomp.common.artefact import read_json, write_json
+from aircomp.common.interrupt import deferred, unheard_by_children
+from aircomp.engines.local import PATIENCE, follow_parent
 from aircomp.errors import AirCompError, ArtefactError
-from aircomp.fields import with_current_names
-from aircomp.fl.executors import PATIENCE, follow_parent
-from aircomp.interrupt import deferred, unheard_by_children
+from aircomp.measure.fields import with_current_names
 
 Payload = dict[str, Any]
 
@@ -216,7 +216,7 @@ def _in_processes(missing: Sequence[Job], do: Do, workers: int) -> Iterator[Job]
 
 def _on_ray(missing: Sequence[Job], do: Do, crew: Crew) -> Iterator[Job]:
     """Spread jobs over a cluster, those that need nothing undone first; a job whose node dies is done again."""
-    from aircomp.fl.ray_executor import map_jobs
+    from aircomp.engines.ray import map_jobs
 
     waiting, unfinished = list(missing), {job.key for job in missing}
     while waiting:

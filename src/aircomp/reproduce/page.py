@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aircomp import results
+from aircomp.common import results
+from aircomp.common.results import Row
 from aircomp.report.page import Section, Table, write_figures, write_page
 from aircomp.reproduce import claims
 from aircomp.reproduce.catalogue import Result
@@ -13,7 +14,6 @@ from aircomp.reproduce.expected import deviations, expected
 from aircomp.reproduce.jobs import Job, in_order
 from aircomp.reproduce.parts import Found, Outcome
 from aircomp.reproduce.scales import Scale
-from aircomp.results import Row
 
 
 def write_outcome(

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+from aircomp.common.results import Row
 from aircomp.report.page import Figure, Table
 from aircomp.reproduce.jobs import Job, Payload
 from aircomp.reproduce.scales import Scale
-from aircomp.results import Row
 
 Found = list[tuple[Row, Payload]]
 """What identifies each job within its result, and what the job found."""

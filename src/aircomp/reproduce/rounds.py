@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from aircomp.fields import label_of
+from aircomp.common.results import Row
+from aircomp.measure.fields import label_of
 from aircomp.report.figures import heatmap
 from aircomp.report.rows import (
     SHARE,
@@ -21,7 +22,6 @@ from aircomp.reproduce.jobs import Job, Payload
 from aircomp.reproduce.parts import Found, Outcome, fragments, trained
 from aircomp.reproduce.scales import Scale
 from aircomp.reproduce.summary import over_seeds
-from aircomp.results import Row
 
 # ── decoding saved rounds ────────────────────────────────────────────────────────────────────────────────────────────
 

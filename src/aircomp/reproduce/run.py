@@ -5,9 +5,9 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from aircomp.artefact import read_json, write_json
+from aircomp.common.artefact import read_json, write_json
+from aircomp.common.outdir import open_directory
 from aircomp.errors import ArtefactError
-from aircomp.outdir import open_directory
 from aircomp.reproduce.catalogue import Result
 from aircomp.reproduce.jobs import ALONE, Crew, Job, run_jobs
 from aircomp.reproduce.page import write_all, write_outcome

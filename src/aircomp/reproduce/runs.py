@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from aircomp.fields import label_of
+from aircomp.common.results import Row
+from aircomp.measure.fields import label_of
 from aircomp.report.rows import bars_of, lines_of, present, series_of, table_of
 from aircomp.reproduce import paper
 from aircomp.reproduce.jobs import Job
@@ -12,7 +13,6 @@ from aircomp.reproduce.parts import Found, Outcome, federated, fragments, traine
 from aircomp.reproduce.scales import Scale
 from aircomp.reproduce.summary import over_seeds, working_range
 from aircomp.reproduce.table_one import table_one_jobs
-from aircomp.results import Row
 
 # ── federated accuracy (Table I) ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from aircomp.results import Row
+from aircomp.common.results import Row
 
 WITHIN = {"two points": 0.02, "five points": 0.05}
 """How far below perfect aggregation an accuracy still counts as working."""

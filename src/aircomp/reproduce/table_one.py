@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from aircomp.fields import label_of
+from aircomp.common.results import Row
+from aircomp.measure.fields import label_of
 from aircomp.report.rows import lines_of, present, series_of, table_of
 from aircomp.reproduce import paper
 from aircomp.reproduce.jobs import Job
@@ -17,7 +18,6 @@ from aircomp.reproduce.parts import Found, Outcome, central, federated, fragment
 from aircomp.reproduce.scales import Scale
 from aircomp.reproduce.summary import over_seeds
 from aircomp.reproduce.treatments import scale_after, settled_scale
-from aircomp.results import Row
 
 CONTENDERS: dict[str, dict[str, Any]] = {
     "amp-da": {"uplink": "amp-da"},

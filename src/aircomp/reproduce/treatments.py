@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from aircomp.common.results import Row
+from aircomp.data.images import ImageData
 from aircomp.device.update import FlatModel
-from aircomp.fl.data import ImageData
 from aircomp.fl.evaluate import evaluate, recompute_statistics
 from aircomp.fl.experiment import Buffers
 from aircomp.fl.round import Exchange, Record
-from aircomp.results import Row
 
 KEPT = 0.9
 """What a step leaves of a running statistic: one minus the momentum of PyTorch's BatchNorm."""
@@ -69,6 +69,9 @@ class Treatments:
             "round": record["round"],
             "num_active_ratio": record["num_active"] / max(1, round(record["num_active_hat"])),
         }
+        if not self.averaged.numel():
+            self.model.load(weights, self.averaged)
+            return [about | {"buffers": "none", "buffer_scale": None} | self._accuracy()]
         found = []
         choices: dict[Buffers, Tensor] = {"average": self.averaged, "estimated": self.estimated, "local": self.local}
         for treatment, buffers in choices.items():

@@ -10,7 +10,7 @@
 from importlib import resources
 from pathlib import Path
 
-from aircomp.artefact import read_json, write_json, write_text
+from aircomp.common.artefact import read_json, write_json, write_text
 from aircomp.errors import ConfigError
 from aircomp.report.page import Table, cell_text, standalone_svg
 from aircomp.reproduce import expected

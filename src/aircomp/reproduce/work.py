@@ -7,24 +7,24 @@ from typing import Any
 
 import torch
 
-from aircomp import rng as rngs
+from aircomp.common import rng as rngs
+from aircomp.common.results import Row
+from aircomp.data.images import load
 from aircomp.device.update import FlatModel
+from aircomp.engines.local import one_thread
 from aircomp.fl.central import CentralSettings, train_centrally
-from aircomp.fl.data import load
 from aircomp.fl.evaluate import evaluate as evaluate_model
-from aircomp.fl.executors import one_thread
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.round import Record
 from aircomp.fl.simulate import build_model, configure, partition_of, simulate
 from aircomp.fl.start import load_start
 from aircomp.layer import CommunicationLayer
-from aircomp.metrics import quantization_nmse
+from aircomp.measure.metrics import quantization_nmse
 from aircomp.quantize.codebook import QuantizeSettings, build
 from aircomp.quantize.nearest import nearest
 from aircomp.reproduce.jobs import Job, Payload
 from aircomp.reproduce.treatments import Treatments
 from aircomp.reproduce.worth import Disturbance, bias_of
-from aircomp.results import Row
 from aircomp.train.collect import collect
 from aircomp.train.evaluate import Plan, evaluate
 from aircomp.train.fit import pretrain

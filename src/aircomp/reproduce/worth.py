@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp import rng as rngs
 from aircomp.channel.awgn import transmit
-from aircomp.decoders import Pairing, pair
+from aircomp.common import rng as rngs
+from aircomp.common.results import Row
 from aircomp.encode.codebook import count
 from aircomp.report.rows import bars_of, present, table_of
 from aircomp.reproduce import paper
@@ -26,9 +26,9 @@ from aircomp.reproduce.jobs import Job
 from aircomp.reproduce.parts import Found, Outcome, central, federated, fragments
 from aircomp.reproduce.scales import Scale
 from aircomp.reproduce.summary import over_seeds
-from aircomp.results import Row
 from aircomp.train.fragments import FragmentRound, load_round, round_files
 from aircomp.uplinks.base import Reception, aggregate_reception
+from aircomp.uplinks.decoders import Pairing, pair
 
 # ── training ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
+from aircomp.common.settings import NeedsTable, Settings, needs
 from aircomp.errors import ConfigError
-from aircomp.settings import NeedsTable, Settings, needs
 
 
 class ServerSettings(Settings):

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from aircomp.checks import check_callable, check_path
+from aircomp.common.checks import check_callable, check_path
+from aircomp.common.outdir import as_directory
 from aircomp.errors import ConfigError
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.round import Exchange, Record
 from aircomp.fl.simulate import Simulation, check_overrides, configure, simulate
-from aircomp.outdir import as_directory
 from aircomp.quantize.fragment import split
 from aircomp.train.fragments import FragmentRound, save_round, write_description
 

@@ -12,21 +12,28 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp import information, metrics
-from aircomp import rng as rngs
 from aircomp.channel.awgn import superpose, transmit
 from aircomp.channel.snr import LOWEST_SNR_DB, SnrReference, noise_variance
-from aircomp.checks import check_choice, check_device, check_number, check_numbers, check_path, check_type
+from aircomp.common import rng as rngs
+from aircomp.common.checks import check_choice, check_device, check_number, check_numbers, check_path, check_type
+from aircomp.common.results import Row
 from aircomp.decode.base import Decoded, Decoder, check_received
 from aircomp.decode.posterior import Posterior
 from aircomp.decode.side import SideInformation, told
 from aircomp.decode.simple import Genie
-from aircomp.decoders import Pairing, decoder_names, make_decoder, pair
 from aircomp.encode.codebook import codebook_kinds, count
 from aircomp.errors import ConfigError
-from aircomp.information import AccuracyLimit, capacity_bits, draw_counts, entropy_bits, signal_bits, signal_covariance
-from aircomp.results import Row
+from aircomp.measure import information, metrics
+from aircomp.measure.information import (
+    AccuracyLimit,
+    capacity_bits,
+    draw_counts,
+    entropy_bits,
+    signal_bits,
+    signal_covariance,
+)
 from aircomp.train.fragments import FragmentRound, load_round, round_files
+from aircomp.uplinks.decoders import Pairing, decoder_names, make_decoder, pair
 
 # slots of independent devices that are drawn for their power: 8,192 tell signal_bits to 0.1 under `slot` SNR
 SLOTS_AT_ONCE, DRAWS = 512, 16

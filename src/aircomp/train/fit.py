@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aircomp import artefact, results
-from aircomp import rng as rngs
-from aircomp.checks import check_callable, check_device, check_number, check_path, check_type
+from aircomp.common import artefact, results
+from aircomp.common import rng as rngs
+from aircomp.common.checks import check_callable, check_device, check_number, check_path, check_type
+from aircomp.common.interrupt import deferred
+from aircomp.common.memory import check_memory
+from aircomp.common.outdir import as_directory
 from aircomp.errors import AirCompError, ConfigError, TrainingDiverged
 from aircomp.fl.journal import Journal, open_run, read_metrics
-from aircomp.interrupt import deferred
 from aircomp.layer import CommunicationLayer
-from aircomp.memory import check_memory
-from aircomp.outdir import as_directory
 from aircomp.train import loss as losses
 from aircomp.train.distributed import Gradients, Team, team
 from aircomp.train.held_out import measure_layer

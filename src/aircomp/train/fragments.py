@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.artefact import Content, expect_tensor, read_json, read_tensors, write_json, write_tensors
+from aircomp.common.artefact import Content, expect_tensor, read_json, read_tensors, write_json, write_tensors
 from aircomp.errors import ArtefactError
 
 MAX_DEVICES, MAX_CODEWORDS, MAX_LAYERS = 100_000, 32_767, 32_768

@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-from aircomp import rng as rngs
 from aircomp.channel.awgn import transmit
+from aircomp.common import rng as rngs
+from aircomp.common.results import Row
 from aircomp.encode.codebook import count
 from aircomp.layer import CommunicationLayer
-from aircomp.results import Row
 from aircomp.train.evaluate import measure
 from aircomp.train.rounds import RoundsSettings, TrainingRound, choose_slots
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from aircomp.settings import Settings
+from aircomp.common.settings import Settings
 
 
 class LossSettings(Settings):

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from aircomp.common.settings import NeedsTable, Settings, needs, read_settings
 from aircomp.decode.amp_da_net import AmpDaNetSettings
 from aircomp.encode.learned import CodebookSettings
 from aircomp.errors import unknown_name
-from aircomp.settings import NeedsTable, Settings, needs, read_settings
 from aircomp.train.loss import LossSettings
 from aircomp.train.rounds import RoundsSettings
 
@@ -66,7 +66,7 @@ class PretrainSettings(Settings):
         return self.model_dump(mode="json", exclude=RUN_ONLY - ({"epochs"} if self.schedule == "cosine" else set()))
 
     def memory_needs(self, num_codewords: int) -> dict[str, int]:
-        """Return bytes by what they are for, at the least, for `aircomp.memory.check_memory`."""
+        """Return bytes by what they are for, at the least, for `aircomp.common.memory.check_memory`."""
         net, slots = self.net, self.data.batch_slots
         convolutions = net.filters**2 * net.kernel if net.cnn else 0
         return {

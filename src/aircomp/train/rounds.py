@@ -18,13 +18,13 @@ from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from aircomp import rng as rngs
+from aircomp.common import rng as rngs
+from aircomp.common.settings import Settings
 from aircomp.decode.side import STRENGTH
 from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.quantize.codebook import QuantizeSettings, build, codeword_order
 from aircomp.quantize.nearest import nearest
-from aircomp.settings import Settings
 from aircomp.train.fragments import FragmentRound, load_round, round_files
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ import math
 import torch
 from torch import nn
 
-from aircomp import rng as rngs
 from aircomp.channel.awgn import transmit
+from aircomp.common import rng as rngs
 from aircomp.decode.amp_da_net import AmpDaNet, NetOutput
 from aircomp.encode.learned import LearnedCodebook
 from aircomp.errors import ConfigError, TrainingDiverged

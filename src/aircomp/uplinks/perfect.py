@@ -8,8 +8,8 @@ from torch import Tensor
 
 from aircomp.decode.base import Decoded
 from aircomp.encode.codebook import count
-from aircomp.link import Announced, DigitalUplink, compare, receive
 from aircomp.uplinks.base import Cost, Encoded, Reception
+from aircomp.uplinks.digital import Announced, DigitalUplink, compare, receive
 
 
 class PerfectUplink:

@@ -8,15 +8,15 @@ from torch import Tensor
 
 from aircomp.channel.awgn import Awgn, Channel
 from aircomp.channel.snr import ChannelSettings
-from aircomp.checks import check_choice, check_methods, check_number, check_type
+from aircomp.common.checks import check_choice, check_methods, check_number, check_type
 from aircomp.decode.base import Decoder
 from aircomp.decode.side import SideInformation
-from aircomp.decoders import Pairing, decoder_names, pair
 from aircomp.encode.codebook import EncodeSettings
 from aircomp.encode.schedule import AirSettings
-from aircomp.link import DigitalUplink
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.uplinks.base import Uplink
+from aircomp.uplinks.decoders import Pairing, decoder_names, pair
+from aircomp.uplinks.digital import DigitalUplink
 from aircomp.uplinks.ideal import IdealUplink
 from aircomp.uplinks.perfect import PerfectUplink
 

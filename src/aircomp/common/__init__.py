@@ -1,0 +1,1 @@
+"""What every room may use: checks, settings, generators, files, directories."""

@@ -1,0 +1,1 @@
+"""Images: where they lie, how they are read, fetched and augmented."""

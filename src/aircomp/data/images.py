@@ -1,0 +1,330 @@
+"""Datasets: what one is, where its files are looked for, and how a user's own comes in.
+
+Images stay as small as they came (uint8 where possible) and are normalised batch by batch in the training loop.
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float32, Int64, Shaped
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from aircomp import errors
+from aircomp.common import rng
+from aircomp.data import readers
+from aircomp.errors import ArtefactError, ConfigError, ShapeError
+
+DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+"""Where Debian's package dataset-fashion-mnist puts its files."""
+
+_NUM_DIGITS_TEST = 360
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """Labelled images for training and testing, all in memory."""
+
+    name: str
+    variant: str
+    """What to call it in results; says so when the files are not the official ones."""
+    train_images: Shaped[Tensor, "train channels height width"]
+    """uint8 in 0 … 255, or float32."""
+    train_labels: Int64[Tensor, " train"]
+    test_images: Shaped[Tensor, "test channels height width"]
+    test_labels: Int64[Tensor, " test"]
+    num_classes: int
+    pixel_mean: Float32[Tensor, " channels"]
+    """Over the training images, scaled to [0, 1] if they are uint8."""
+    pixel_std: Float32[Tensor, " channels"]
+    """Likewise; one where a channel is constant, so that dividing by it is harmless."""
+
+    def normalize(
+        self, images: Shaped[Tensor, "batch channels height width"]
+    ) -> Float32[Tensor, "batch channels height width"]:
+        """Return a batch with the mean pixel taken off and divided by the deviation, in its memory format."""
+        scale, offset = self._affine_bytes if images.dtype == torch.uint8 else self._affine_floats
+        return torch.addcmul(offset.to(images.device), images.to(torch.float32), scale.to(images.device))
+
+    def share_memory(self) -> "ImageData":
+        """Move the tensors to shared memory, so that worker processes map them instead of copying.
+
+        Raises:
+            ArtefactError: If the system does not have that much shared memory.
+        """
+        tensors = (self.train_images, self.train_labels, self.test_images, self.test_labels)
+        needed = sum(tensor.nbytes for tensor in tensors if not tensor.is_shared())
+        _check_shared_memory(needed)
+        for tensor in (*tensors, self.pixel_mean, self.pixel_std):
+            tensor.share_memory_()
+        return self
+
+    @cached_property
+    def _affine_bytes(self) -> tuple[Tensor, Tensor]:
+        scale, offset = self._affine_floats
+        return scale / 255, offset
+
+    @cached_property
+    def _affine_floats(self) -> tuple[Tensor, Tensor]:
+        scale = 1 / self.pixel_std[:, None, None]
+        return scale, -self.pixel_mean[:, None, None] * scale
+
+
+def _check_shared_memory(needed: int) -> None:
+    # asked beforehand: a container's small /dev/shm kills the process on first touch instead of raising
+    shared = Path("/dev/shm")
+    if not shared.is_dir():
+        return
+    status = os.statvfs(shared)
+    free = status.f_bavail * status.f_frsize
+    if free < needed:
+        raise ArtefactError(
+            f"{shared} has {free / 1e6:.0f} MB free but the dataset needs {needed / 1e6:.0f} MB of shared memory; "
+            "enlarge it or run without worker processes"
+        )
+
+
+def dataset_names() -> list[str]:
+    """Return the names that `load` knows."""
+    return list(_LOADERS)
+
+
+def load(name: str, directory: Path | None = None) -> ImageData:
+    """Load a dataset by name.
+
+    Args:
+        name: One of `dataset_names()`.
+        directory: Where datasets lie; see `data_directory` for the default.
+
+    Raises:
+        ConfigError: If nobody knows the name.
+        ArtefactError: If the files are not there or damaged; the sentence says where to get them.
+    """
+    _check_name(name)
+    return _LOADERS[name](directory)
+
+
+def data_directory(directory: Path | None = None) -> Path:
+    """Return where datasets lie: `directory`, else `AIRCOMP_DATA`, else the user's cache directory."""
+    if directory is not None:
+        return Path(directory).expanduser()
+    if chosen := os.environ.get("AIRCOMP_DATA"):
+        return Path(chosen).expanduser()
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        # the XDG specification: a relative path counts as not set
+        return (cache if cache.is_absolute() else Path.home() / ".cache") / "aircomp"
+    except RuntimeError:
+        raise ConfigError(
+            "there is no home directory to look for datasets in; set AIRCOMP_DATA or --data-dir"
+        ) from None
+
+
+def locate(name: str, directory: Path | None = None) -> Path | None:
+    """Return the folder or file that `load` would read, or None where the dataset is not there."""
+    _check_name(name)
+    if name == "digits":
+        return _digits_file()
+    return next((place for place in _places(name, data_directory(directory)) if _is_complete(name, place)), None)
+
+
+def _check_name(name: str) -> None:
+    if name not in _LOADERS:
+        raise errors.unknown_name("dataset", name, _LOADERS)
+
+
+def _places(name: str, root: Path) -> list[Path]:
+    if name == "fashion-mnist":
+        return [root / name, DEBIAN_FASHION_MNIST]
+    homes = [root, root / name]
+    folders = [home / readers.CIFAR10_FOLDER for home in homes]
+    return [*folders, *homes, *(home / readers.CIFAR10_ARCHIVE for home in homes)]
+
+
+def _is_complete(name: str, place: Path) -> bool:
+    if place.name == readers.CIFAR10_ARCHIVE:
+        return place.is_file()
+    files = readers.FASHION_MNIST_FILES if name == "fashion-mnist" else readers.CIFAR10_FILES
+    return all((place / file).is_file() for file in files)
+
+
+def _find(name: str, directory: Path | None) -> Path:
+    place = locate(name, directory)
+    if place is not None:
+        return place
+    root = data_directory(directory)
+    places = ", ".join(map(str, _places(name, root)))
+    package = " or install Debian's package dataset-fashion-mnist" if name == "fashion-mnist" else ""
+    raise ArtefactError(
+        f"the dataset {name} is not there (looked for all its files in {places}); "
+        f"run `aircomp data fetch {name}`{package}, or say where it lies with AIRCOMP_DATA or --data-dir"
+    )
+
+
+def _digits_file() -> Path | None:
+    package = importlib.util.find_spec("sklearn")  # finds without the slow import
+    if package is None or package.origin is None:
+        return None
+    return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+
+
+def _load_digits(directory: Path | None) -> ImageData:
+    """scikit-learn's 1,797 8×8 digits as float32 k/16, exactly; 360 of them, stratified, are for testing."""
+    from sklearn.datasets import load_digits  # slow to import
+
+    pixels, labels = load_digits(return_X_y=True)
+    images = torch.from_numpy(pixels).to(torch.float32).view(-1, 1, 8, 8) / 16
+    labels = torch.from_numpy(labels).to(torch.int64)
+    is_test = _stratified(labels, _NUM_DIGITS_TEST)
+    return _image_data(
+        "digits", "Digits 8×8", images[~is_test], labels[~is_test], images[is_test], labels[is_test], num_classes=10
+    )
+
+
+def _stratified(labels: Tensor, num_chosen: int) -> Tensor:
+    """Choose `num_chosen` samples at random, from each class its share up to rounding; the same ones always."""
+    shuffled = torch.randperm(len(labels), generator=rng.generator(0, "digits split"))
+    by_class = shuffled[labels[shuffled].argsort(stable=True)]
+    # evenly spaced over classes laid end to end: each class gives in proportion, and the sum is exact
+    evenly = torch.arange(num_chosen) * len(labels) // num_chosen
+    chosen = torch.zeros(len(labels), dtype=torch.bool)
+    chosen[by_class[evenly]] = True
+    return chosen
+
+
+def _load_fashion_mnist(directory: Path | None) -> ImageData:
+    raw = readers.read_fashion_mnist(_find("fashion-mnist", directory))
+    return _from_raw("fashion-mnist", "Fashion-MNIST", raw)
+
+
+def _load_cifar10(directory: Path | None) -> ImageData:
+    return _from_raw("cifar10", "CIFAR-10", readers.read_cifar10(_find("cifar10", directory)))
+
+
+def _from_raw(name: str, title: str, raw: readers.RawImages) -> ImageData:
+    variant = title if raw.official else f"{title} (not the official files)"
+    return _image_data(
+        name, variant, raw.train_images, raw.train_labels, raw.test_images, raw.test_labels, num_classes=10
+    )
+
+
+_LOADERS: dict[str, Callable[[Path | None], ImageData]] = {
+    "digits": _load_digits,
+    "fashion-mnist": _load_fashion_mnist,
+    "cifar10": _load_cifar10,
+}
+
+
+def _image_data(
+    name: str,
+    variant: str,
+    train_images: Tensor,
+    train_labels: Tensor,
+    test_images: Tensor,
+    test_labels: Tensor,
+    *,
+    num_classes: int,
+) -> ImageData:
+    mean, std = _pixel_statistics(train_images)
+    return ImageData(name, variant, train_images, train_labels, test_images, test_labels, num_classes, mean, std)
+
+
+def _pixel_statistics(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation of each channel, summed in float64 over chunks that fit the memory."""
+    total = torch.zeros(images.shape[1], dtype=torch.float64)
+    squares = torch.zeros_like(total)
+    for chunk in images.split(1024):
+        pixels = chunk.double()
+        total += pixels.sum((0, 2, 3))
+        squares += pixels.square().sum((0, 2, 3))
+    count = images.numel() // images.shape[1]
+    mean = total / count
+    std = (squares / count - mean.square()).clamp(min=0).sqrt()  # rounding can put a constant channel below zero
+    constant = std <= 1e-6 * mean.abs()  # or a little above; float32 pixels cannot differ by so little
+    scale = 255 if images.dtype == torch.uint8 else 1
+    return (mean / scale).float(), torch.where(constant, 1, std / scale).float()
+
+
+def from_torch(train: Dataset, test: Dataset, *, num_classes: int | None = None, name: str = "custom") -> ImageData:
+    """Read a user's own map-style datasets of (image, label) pairs into memory, once.
+
+    Random transforms inside the datasets are therefore drawn once; augment in the training loop instead.
+
+    Args:
+        train: Images [channels, height, width] or [height, width], uint8 or real tensors or arrays; integer labels.
+        test: Likewise, of the same shape.
+        num_classes: Number of classes; one more than the largest label if not given.
+        name: What to call it in results.
+
+    Raises:
+        ShapeError: If a dataset is empty, or its items are not such pairs of one shape.
+    """
+    train_images, train_labels = _read_all(train, "train")
+    test_images, test_labels = _read_all(test, "test")
+    if test_images.shape[1:] != train_images.shape[1:] or test_images.dtype != train_images.dtype:
+        raise ShapeError(
+            f"the test images are {_describe(test_images[0])} but the training images {_describe(train_images[0])}; "
+            "give both datasets the same transform"
+        )
+    largest = int(torch.maximum(train_labels.max(), test_labels.max()))
+    if num_classes is None:
+        num_classes = largest + 1
+    if largest >= num_classes:
+        raise ShapeError(f"a label is {largest} but num_classes = {num_classes}; labels count from zero")
+    return _image_data(name, name, train_images, train_labels, test_images, test_labels, num_classes=num_classes)
+
+
+def _read_all(dataset: Any, which: str) -> tuple[Tensor, Tensor]:
+    # Any: map-style is a matter of methods, and torch's Dataset does not declare __len__
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__") or len(dataset) == 0:
+        raise ShapeError(
+            f"the {which} dataset is empty or has no length; expected a map-style Dataset of (image, label)"
+        )
+    first, _ = _read_item(dataset, 0, which)
+    images = first.new_empty(len(dataset), *first.shape)
+    labels = torch.empty(len(dataset), dtype=torch.int64)
+    for i in range(len(dataset)):
+        image, label = _read_item(dataset, i, which)
+        if image.shape != first.shape or image.dtype != first.dtype:
+            raise ShapeError(
+                f"item {i} of the {which} dataset is {_describe(image)} but item 0 {_describe(first)}; "
+                "resize all images alike"
+            )
+        images[i] = image
+        labels[i] = label
+    if images.is_floating_point() and not torch.isfinite(images).all():
+        raise ShapeError(f"the {which} images hold values that are not finite; clean the dataset")
+    return images, labels
+
+
+def _read_item(dataset: Any, i: int, which: str) -> tuple[Tensor, int]:
+    try:
+        image, label = dataset[i]
+        image, label = torch.as_tensor(image), torch.as_tensor(label)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ShapeError(
+            f"item {i} of the {which} dataset is not a pair of image tensor and label ({error}); "
+            "let its transform return a tensor"
+        ) from None
+    if image.ndim == 2:
+        image = image[None]
+    if image.ndim != 3 or not (image.dtype == torch.uint8 or image.is_floating_point()):
+        raise ShapeError(
+            f"item {i} of the {which} dataset is {_describe(image)}; "
+            "expected [channels, height, width] of uint8 or real numbers"
+        )
+    if label.numel() != 1 or label.is_floating_point() or label.is_complex() or label < 0:
+        raise ShapeError(
+            f"the label of item {i} of the {which} dataset is {label.tolist()}; expected one integer from zero"
+        )
+    return image if image.dtype == torch.uint8 else image.float(), int(label)
+
+
+def _describe(image: Tensor) -> str:
+    return f"{list(image.shape)} of {str(image.dtype).removeprefix('torch.')}"

@@ -1,0 +1,170 @@
+"""Who holds which training samples: the base station's own set, then equal sets for all devices (Sec. II, Sec. IV)."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from aircomp.common.settings import NeedsTable, Settings, needs
+from aircomp.errors import ConfigError, ShapeError
+
+
+class PartitionSettings(Settings):
+    """How the training set is divided."""
+
+    NEEDS: ClassVar[NeedsTable] = {"iid_fraction": needs("kind", "shards"), "alpha": needs("kind", "dirichlet")}
+
+    kind: Literal["shards", "iid", "dirichlet"] = "shards"
+    """shards: the paper's mixture of random and label-sorted samples; iid: random; dirichlet: random class shares."""
+    iid_fraction: float = Field(default=0.2, ge=0, le=1)
+    """shards: the part of the devices' samples that is assigned at random (paper: 0.2)."""
+    alpha: float = Field(default=0.5, gt=0)
+    """dirichlet: concentration; small gives devices of few classes, large gives devices that are alike."""
+    base_station_samples: int | None = Field(default=None, ge=1)
+    """Samples of the base station's own set; not given: one holder's equal share of the training set."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Indices into the training set; no sample has two holders."""
+
+    base_station: Int[Tensor, " bs_samples"]
+    """The base station's own set (paper: D_0)."""
+    devices: Int[Tensor, "devices samples"]
+    """One device a row, all of the same size (paper: D_k)."""
+
+    def class_counts(self, labels: Int[Tensor, " dataset"], num_classes: int) -> Int[Tensor, "holders classes"]:
+        """Count each holder's samples of each class; row 0 is the base station.
+
+        Raises:
+            ShapeError: If a held label is not in `0 … num_classes - 1`.
+        """
+        base, devices = labels[self.base_station].long(), labels[self.devices].long()
+        held = torch.cat([base, devices.flatten()])
+        if held.min() < 0 or held.max() >= num_classes:
+            raise ShapeError(
+                f"labels run from {int(held.min())} to {int(held.max())}; "
+                f"expected 0 to {num_classes - 1} for {num_classes} classes"
+            )
+        rows = torch.arange(len(devices), device=devices.device)[:, None]
+        flat = (rows * num_classes + devices).flatten()
+        per_device = torch.bincount(flat, minlength=len(devices) * num_classes).reshape(-1, num_classes)
+        return torch.cat([torch.bincount(base, minlength=num_classes)[None], per_device])
+
+
+def split(
+    labels: Int[Tensor, " dataset"], num_devices: int, settings: PartitionSettings, *, rng: torch.Generator
+) -> Partition:
+    """Draw the base station's set at random, then divide what remains equally among the devices.
+
+    Because all devices hold equally many samples, what does not divide by their number stays unused: fewer than
+    `num_devices` samples of each part (`shards` has two parts, the random and the sorted one).
+
+    Args:
+        labels: The class of every training sample.
+        num_devices: Number of devices, active or not (paper: K_t).
+        settings: How to divide.
+        rng: Decides everything that is random; equal generators give equal partitions.
+
+    Raises:
+        ConfigError: If some device would be left without a sample.
+    """
+    if num_devices < 1:
+        raise ConfigError(f"num_devices = {num_devices}: expected at least one device")
+    num_base = settings.base_station_samples or len(labels) // (num_devices + 1)
+    if num_base + num_devices > len(labels) or num_base == 0:
+        raise ConfigError(
+            f"{len(labels)} samples are too few for {num_devices} devices and {max(num_base, 1)} of the base station; "
+            "use fewer devices or more data"
+        )
+    shuffled = _shuffle(len(labels), rng).to(labels.device)
+    base, rest = shuffled[:num_base], shuffled[num_base:]
+    match settings.kind:
+        case "shards":
+            devices = _shards(rest, labels, num_devices, settings.iid_fraction)
+        case "iid":
+            devices = _deal(rest, num_devices)
+        case "dirichlet":
+            devices = _dirichlet(rest, labels, num_devices, settings.alpha, rng)
+    if devices.shape[1] == 0:
+        raise ConfigError(
+            f"{len(rest)} samples in two parts leave {num_devices} devices without any; "
+            "use fewer devices, more data or an iid_fraction of 0 or 1"
+        )
+    return Partition(base_station=base, devices=devices)
+
+
+def _shuffle(count: int, rng: torch.Generator) -> Int[Tensor, " count"]:
+    return torch.randperm(count, generator=rng, device=rng.device)
+
+
+def _deal(samples: Int[Tensor, " rest"], num_devices: int) -> Int[Tensor, "devices samples"]:
+    """Cut into equal contiguous rows, device k getting the k-th; the last few samples stay unused."""
+    share = len(samples) // num_devices
+    return samples[: share * num_devices].reshape(num_devices, share)
+
+
+def _shards(
+    rest: Int[Tensor, " rest"], labels: Int[Tensor, " dataset"], num_devices: int, iid_fraction: float
+) -> Int[Tensor, "devices samples"]:
+    """Deal a random part, then the remainder sorted by label, both in the order of the devices (Sec. IV)."""
+    num_iid = math.floor(iid_fraction * len(rest) + 0.5)
+    # Leave out the surplus before sorting: afterwards it would all be of the last class.
+    sorted_part = _deal(rest[num_iid:], num_devices).flatten()
+    # `rest` is in random order, so a stable sort leaves ties in random order.
+    sorted_part = sorted_part[torch.sort(labels[sorted_part], stable=True).indices]
+    return torch.cat([_deal(rest[:num_iid], num_devices), _deal(sorted_part, num_devices)], dim=1)
+
+
+def _dirichlet(
+    rest: Int[Tensor, " rest"], labels: Int[Tensor, " dataset"], num_devices: int, alpha: float, rng: torch.Generator
+) -> Int[Tensor, "devices samples"]:
+    """Give each device class shares from a Dirichlet distribution, as far as the classes last.
+
+    Devices choose in turn, so the last ones hold more of what the others left than of what they would have chosen.
+    """
+    share = len(rest) // num_devices
+    classes, members = torch.unique(labels[rest], return_inverse=True)
+    available = torch.bincount(members, minlength=len(classes)).to(rng.device)
+    log_shares = _log_gamma_variates(num_devices, len(classes), alpha, rng)
+    counts = _choose_counts(log_shares, available, share, rng).to(rest.device)
+    ids = torch.arange(num_devices, device=rest.device)
+    samples = [rest[members == c][: int(counts[:, c].sum())] for c in range(len(classes))]
+    owners = [torch.repeat_interleave(ids, counts[:, c]) for c in range(len(classes))]
+    by_owner = torch.sort(torch.cat(owners), stable=True).indices
+    return torch.cat(samples)[by_owner].reshape(num_devices, share)
+
+
+def _log_gamma_variates(rows: int, columns: int, alpha: float, rng: torch.Generator) -> Float[Tensor, "rows columns"]:
+    """Draw logarithms of Gamma(alpha) variates; normalised, a row is Dirichlet(alpha).
+
+    In the logarithm, through Gamma(a) = Gamma(a + 1) · U^(1/a), because for small alpha the variates underflow.
+    """
+    shape = torch.full((rows, columns), alpha + 1, dtype=torch.float64, device=rng.device)
+    # Private, yet what torch.distributions calls: that interface only samples from the global generator.
+    gamma = torch._standard_gamma(shape, generator=rng)  # pyright: ignore[reportPrivateImportUsage]
+    # 1 - rand lies in (0, 1]: its logarithm is finite.
+    uniform = 1 - torch.rand(rows, columns, dtype=torch.float64, device=rng.device, generator=rng)
+    return gamma.log() + uniform.log() / alpha
+
+
+def _choose_counts(
+    log_shares: Float[Tensor, "devices classes"], available: Int[Tensor, " classes"], share: int, rng: torch.Generator
+) -> Int[Tensor, "devices classes"]:
+    """Draw `share` samples' classes for each device in turn; a class that ran out is drawn no more."""
+    available = available.clone()
+    counts = torch.zeros(log_shares.shape, dtype=torch.long, device=available.device)
+    for log_share, count in zip(log_shares, counts, strict=True):
+        missing = share
+        while missing:  # a round that leaves something missing has emptied a class, so there are few
+            shares = log_share.masked_fill(available == 0, -math.inf).softmax(0)
+            drawn = torch.multinomial(shares, missing, replacement=True, generator=rng)
+            taken = torch.bincount(drawn, minlength=len(available)).minimum(available)
+            count += taken
+            available -= taken
+            missing -= int(taken.sum())
+    return counts

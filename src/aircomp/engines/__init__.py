@@ -1,0 +1,1 @@
+"""Where devices train: in this process, in local ones, on a Ray cluster."""

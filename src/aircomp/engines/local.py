@@ -1,0 +1,171 @@
+"""Where device training runs: in this process, in several of one thread each, or on a Ray cluster. Always the same bits."""
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aircomp.common.interrupt import deferred, unheard_by_children
+from aircomp.device.local import LocalResult
+from aircomp.engines.trainer import Task, Trainer
+from aircomp.errors import AirCompError
+
+Engine = Literal["serial", "processes", "ray"]
+PATIENCE = 0.1
+"""Seconds until Ctrl-C is noticed while workers are waited for."""
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Runs the device tasks of a round and returns their results in the order of the tasks."""
+
+    def map(
+        self,
+        tasks: Sequence[Task],
+        weights: Float[Tensor, " params"],
+        buffers: Float[Tensor, " buffers"],
+    ) -> list[LocalResult]:
+        """Train every task's device from the same global state."""
+        ...
+
+    def close(self) -> None:
+        """Stop what was started."""
+        ...
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread, as each worker does: sums come out in the same order, so with the same bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class SerialExecutor:
+    """Trains one device after the other in this process."""
+
+    def __init__(self, trainer: Trainer):
+        self.trainer = trainer
+
+    def map(
+        self, tasks: Sequence[Task], weights: Float[Tensor, " params"], buffers: Float[Tensor, " buffers"]
+    ) -> list[LocalResult]:
+        """See `Executor.map`."""
+        with one_thread():
+            return [self.trainer.run(task, weights, buffers) for task in tasks]
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+class ProcessExecutor:
+    """Trains in worker processes of one thread each; the data is shared with them, not copied.
+
+    Workers are forked where that is safe (Linux, no GPU in use): they map the parent's data and start at once.
+    Elsewhere they are spawned and receive the data through shared memory.
+    """
+
+    def __init__(self, trainer: Trainer, num_workers: int):
+        self.num_workers = num_workers
+        fork = sys.platform == "linux" and trainer.device == "cpu"
+        if not fork:
+            trainer.data.share_memory()
+        self._weights = torch.zeros_like(trainer.model.weights, device="cpu").share_memory_()
+        self._buffers = trainer.model.read_buffers().cpu().share_memory_()
+        self._pool = ProcessPoolExecutor(
+            num_workers,
+            mp_context=multiprocessing.get_context("fork" if fork else "spawn"),
+            initializer=_start_worker,
+            initargs=(trainer, self._weights, self._buffers),
+        )
+        with deferred(), unheard_by_children():
+            self._pool.submit(os.getpid).result()  # start all workers now, before this process has threads of its own
+
+    def map(
+        self, tasks: Sequence[Task], weights: Float[Tensor, " params"], buffers: Float[Tensor, " buffers"]
+    ) -> list[LocalResult]:
+        """See `Executor.map`. An error in a worker is raised here, a worker that dies too: never dropped."""
+        self._weights.copy_(weights)
+        self._buffers.copy_(buffers)
+        try:
+            with deferred() as raise_if_stopped:
+                futures = [self._pool.submit(_run_task, task) for task in tasks]
+                while wait(futures, timeout=PATIENCE).not_done:
+                    raise_if_stopped()
+            return [_unpack(future.result()) for future in futures]
+        except BrokenProcessPool:
+            raise AirCompError(
+                "a worker process died, perhaps for lack of memory; use fewer --workers, then --resume"
+            ) from None
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+_worker: dict[str, Any] = {}  # what this worker process holds; set once when it starts
+
+
+def follow_parent() -> None:
+    """See to it that this process never outlives a killed parent (on Linux), and leaves Ctrl-C to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def _start_worker(trainer: Trainer, weights: Tensor, buffers: Tensor) -> None:
+    follow_parent()
+    torch.set_num_threads(1)
+    _worker.update(trainer=trainer, weights=weights, buffers=buffers)
+
+
+Packed = tuple[np.ndarray, np.ndarray, float, int]  # arrays travel through a pipe; tensors would each hold a descriptor
+
+
+def _run_task(task: Task) -> Packed:
+    result = _worker["trainer"].run(task, _worker["weights"], _worker["buffers"])
+    return result.update.numpy(), result.buffers.numpy(), result.loss, result.num_samples
+
+
+def _unpack(packed: Packed) -> LocalResult:
+    update, buffers, loss, num_samples = packed
+    return LocalResult(torch.from_numpy(update), torch.from_numpy(buffers), loss, num_samples)
+
+
+def num_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def make_executor(trainer: Trainer, engine: Engine, num_workers: int, ray_address: str = "") -> Executor:
+    """Return the executor for `engine`; 0 workers means one for each core, which is the fastest on a CPU.
+
+    With Ray that is each core of the cluster at `ray_address`, or of this machine where there is no address.
+    """
+    local_workers = num_workers or (num_cores() if trainer.device == "cpu" else 1)
+    makers: dict[str, Callable[[], Executor]] = {
+        "serial": lambda: SerialExecutor(trainer),
+        "processes": lambda: SerialExecutor(trainer) if local_workers == 1 else ProcessExecutor(trainer, local_workers),
+        "ray": lambda: _ray_executor(trainer, num_workers, ray_address),
+    }
+    return makers[engine]()
+
+
+def _ray_executor(trainer: Trainer, num_workers: int, address: str) -> Executor:
+    from aircomp.engines.ray import RayExecutor  # only where it is asked for: Ray is an extra
+
+    return RayExecutor(trainer, num_workers, address)

@@ -1,0 +1,281 @@
+"""The trained communication layer: a random-access codebook and the decoder that was trained with it, as one object.
+
+    layer.safetensors   `codebook`, and the decoder's weights as `decoder.…`
+    layer.json          version, configuration, training summary, hashes of codebook and decoder
+
+Both hashes are checked on loading: a decoder is never paired with another codebook than its own.
+"""
+
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+import aircomp
+from aircomp.common.artefact import expect_tensor, read_json, read_tensors, tensor_hash, write_json, write_tensors
+from aircomp.common.checks import check_choice, check_device, check_path, check_tensor, check_type
+from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decode.base import Decoded, check_codebook
+from aircomp.errors import AirCompError, ArtefactError, ConfigError, ShapeError
+from aircomp.measure.fields import with_current_names
+
+MAX_CODEWORDS, MAX_LENGTH = 32_767, 65_536
+MOST_BYTES = 2**30
+"""What a file may claim."""
+
+
+REMEDY = "restore it or train anew"
+
+Noise = Literal["round", "slot"]
+"""Whether the noise variance is one for the round, or follows the power of each slot."""
+
+
+class CommunicationLayer:
+    """A codebook and its decoder, trained together, used as they are.
+
+    Example:
+        >>> layer = CommunicationLayer.load("runs/layer")  # doctest: +SKIP
+        >>> layer.decode(received, popularity).counts  # doctest: +SKIP
+
+    Args:
+        codebook: The random-access codebook, one unit-norm codeword a row.
+        net: The decoder's network.
+        noise: Whether the noise variance is one for the `round`, or follows the power of each `slot`.
+        config: What made the layer.
+        training: How the training went.
+    """
+
+    def __init__(
+        self,
+        codebook: Float[Tensor, "codewords uses"],
+        net: AmpDaNet,
+        *,
+        noise: Noise = "round",
+        config: dict[str, Any] | None = None,
+        training: dict[str, Any] | None = None,
+    ):
+        check_tensor("codebook", codebook, "codewords uses", "floating")
+        check_type("net", net, AmpDaNet, "an AmpDaNet")
+        check_choice("noise", noise, get_args(Noise))
+        self.codebook = check_codebook(codebook.detach())
+        self.net = net
+        self.noise: Noise = noise
+        self.config, self.training = config or {}, training or {}
+        self._decoder = self.decoder(noise=noise)
+
+    @property
+    def num_active_range(self) -> tuple[int, int] | None:
+        """Fewest and most active devices in the rounds it was trained on, where layer.json tells them."""
+        match self.training.get("num_active"):
+            case [int() as low, int() as high] if 0 <= low <= high:
+                return low, high
+            case _:
+                return None
+
+    def decoder(self, *, noise: Noise | None = None) -> AmpDaNetDecoder:
+        """Return the decoder alone, for noise that is one for the `round` or follows each `slot`."""
+        noise = self.noise if noise is None else noise
+        check_choice("noise", noise, get_args(Noise))
+        return AmpDaNetDecoder(self.net, self.codebook, noise=noise, trained_for=self.num_active_range)
+
+    def decode(
+        self,
+        received: Float[Tensor, "slots uses"],
+        popularity: Float[Tensor, " codewords"],
+        *,
+        num_active: float | None = None,
+        noise_var: float | Float[Tensor, " slots"] | None = None,
+        bs_indices: Int[Tensor, " slots"] | None = None,
+        slot_layers: Int[Tensor, " slots"] | None = None,
+        quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
+    ) -> Decoded:
+        """Estimate the counts of every slot; see `aircomp.decode.base.Decoder`."""
+        return self._decoder.decode(
+            received,
+            popularity,
+            num_active=num_active,
+            noise_var=noise_var,
+            bs_indices=bs_indices,
+            slot_layers=slot_layers,
+            quant_codebook=quant_codebook,
+        )
+
+    def save(self, directory: str | Path) -> None:
+        """Write the layer directory; each of the two files is replaced as a whole."""
+        check_path("directory", directory)
+        weights = self.net.state_dict()
+        description = {
+            "version": aircomp.__version__,
+            "config": self.config | {"net": self.net.settings.model_dump(mode="json")},
+            "training": self.training,
+            "codebook_hash": tensor_hash(self.codebook),
+            "decoder_hash": _weights_hash(weights),
+        }
+        tensors = {"codebook": self.codebook} | {f"decoder.{name}": weight for name, weight in weights.items()}
+        write_tensors(Path(directory) / "layer.safetensors", tensors)
+        write_json(Path(directory) / "layer.json", description)
+
+    @classmethod
+    def load(
+        cls, directory: str | Path | None = None, *, noise: Noise = "round", device: str = "cpu"
+    ) -> "CommunicationLayer":
+        """Read a layer directory, by default the one that comes with the package.
+
+        Raises:
+            ArtefactError: If a file is missing, damaged or foreign, or codebook and decoder do not belong together.
+        """
+        check_choice("noise", noise, get_args(Noise))
+        check_device("device", device)
+        if directory is not None:
+            check_path("directory", directory)
+            return cls._read(Path(directory), noise, device)
+        with resources.as_file(resources.files("aircomp") / "weights") as bundled:
+            if not (bundled / "layer.json").is_file():
+                raise ArtefactError(
+                    "this build of aircomp carries no trained layer; train one with aircomp pretrain and give its directory"
+                )
+            return cls._read(bundled, noise, device)
+
+    @classmethod
+    def _read(cls, directory: Path, noise: Noise, device: str) -> "CommunicationLayer":
+        description = _described(directory / "layer.json")
+        path = directory / "layer.safetensors"
+        tensors, _ = read_tensors(path, MOST_BYTES)
+        codebook = _checked_codebook(path, tensors)
+        weights = {k.removeprefix("decoder."): v for k, v in tensors.items() if k.startswith("decoder.")}
+        if tensor_hash(codebook) != description["codebook_hash"]:
+            raise ArtefactError(
+                f"the codebook in {path} is not the one that layer.json describes; a decoder works only with the "
+                "codebook it was trained with, so restore both files or train anew"
+            )
+        if _weights_hash(weights) != description["decoder_hash"]:
+            raise ArtefactError(
+                f"the decoder in {path} is not the one that layer.json describes; restore both files or train anew"
+            )
+        net = _rebuild(path, directory / "layer.json", description["config"]["net"], weights).to(device)
+        return cls(
+            codebook.to(device), net, noise=noise, config=description["config"], training=description["training"]
+        )
+
+    def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
+        """Write the layer directory with a model card and a config.json beside it, as huggingface_hub's mixin does.
+
+        Args:
+            save_directory: Where to.
+            **options: The mixin's own, such as `push_to_hub=True` and `repo_id="me/layer"`.
+
+        Returns:
+            The commit's address if it was pushed.
+        """
+        n, l = self.codebook.shape  # noqa: E741
+        told = {"library": "aircomp", "version": aircomp.__version__, "num_codewords": n, "codeword_length": l}
+        return _hub_mixin()(self).save_pretrained(save_directory, **({"config": told} | options))
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> "CommunicationLayer":
+        """Read a layer directory through huggingface_hub's mixin: a local one, or else one from the hub.
+
+        Args:
+            pretrained_model_name_or_path: A directory, or a repository on the hub.
+            **options: The mixin's own, such as `revision`, and those of `load`.
+
+        Raises:
+            ArtefactError: As `load`, or if the repository cannot be had.
+        """
+        try:
+            return _hub_mixin().from_pretrained(pretrained_model_name_or_path, **options)
+        except AirCompError:
+            raise
+        except (OSError, ValueError) as error:  # what the hub raises: no such repository, no such name, no network
+            raise ArtefactError(
+                f"{str(pretrained_model_name_or_path)!r} is neither a layer directory nor a repository that the hub "
+                f"gave ({str(error).splitlines()[0]}); check the name"
+            ) from None
+
+
+def has_bundled_layer() -> bool:
+    """Tell whether this build of the package carries a trained layer."""
+    return (resources.files("aircomp") / "weights" / "layer.json").is_file()
+
+
+def _described(path: Path) -> dict[str, Any]:
+    description = read_json(path)
+    fields = {"config": dict, "training": dict, "codebook_hash": str, "decoder_hash": str}
+    is_layer = isinstance(description, dict) and all(isinstance(description.get(k), t) for k, t in fields.items())
+    if not is_layer or not isinstance(description["config"].get("net"), dict):
+        raise ArtefactError(
+            f"{path} does not describe a communication layer; give a directory made by aircomp pretrain"
+        )
+    tested = description["training"].get("test")
+    if isinstance(tested, list) and all(isinstance(row, dict) for row in tested):
+        description["training"]["test"] = [with_current_names(row, summary=True) for row in tested]
+    return description
+
+
+def _checked_codebook(path: Path, tensors: dict[str, Tensor]) -> Tensor:
+    codebook = expect_tensor(path, tensors, "codebook", torch.float32, ("codewords", "uses"), REMEDY)
+    n, l = codebook.shape  # noqa: E741
+    if not (2 <= n <= MAX_CODEWORDS and 1 <= l <= MAX_LENGTH):
+        raise ArtefactError(
+            f"{path} claims {n} codewords of length {l}; expected 2 to {MAX_CODEWORDS} of 1 to {MAX_LENGTH}"
+        )
+    try:
+        return check_codebook(codebook)
+    except ShapeError as error:
+        raise ArtefactError(f"{path}: {error}; restore it or train anew") from None
+
+
+def _rebuild(path: Path, description: Path, settings: dict[str, Any], weights: dict[str, Tensor]) -> AmpDaNet:
+    """Build the network that the description asks for, and fill it with weights that fit it exactly."""
+    try:
+        parsed = AmpDaNetSettings.parse(settings)
+    except ConfigError as error:
+        raise ArtefactError(f"{description}: config.net: {error}") from None
+    foreign = f"{path} does not hold the decoder that layer.json describes; restore both files or train anew"
+    # before building it: a description may claim more than memory holds, the file's weights have been read
+    claimed = parsed.num_layers * (parsed.filters**2 * parsed.kernel if parsed.cnn else 1)
+    if claimed > sum(weight.numel() for weight in weights.values()):
+        raise ArtefactError(foreign)
+    net = AmpDaNet(parsed)
+    shapes = {name: weight.shape for name, weight in weights.items()}
+    if shapes != {name: weight.shape for name, weight in net.state_dict().items()}:
+        raise ArtefactError(foreign)
+    for name, like in net.state_dict().items():
+        expect_tensor(path, weights, name, like.dtype, like.shape, REMEDY)
+    net.load_state_dict(weights)
+    return net.eval().requires_grad_(False)
+
+
+def _weights_hash(weights: dict[str, Tensor]) -> str:
+    return tensor_hash(*(weights[name] for name in sorted(weights)))
+
+
+@cache
+def _hub_mixin() -> Any:  # Any: a class that exists only where huggingface_hub is installed
+    """Return the mixin around a layer; made when first used, because few need huggingface_hub."""
+    try:
+        from huggingface_hub import ModelHubMixin, snapshot_download
+    except ImportError:
+        raise ConfigError("huggingface_hub is not installed; get it with pip install 'aircomp[hub]'") from None
+
+    class LayerOnHub(ModelHubMixin, library_name="aircomp", tags=["over-the-air-computation"]):
+        def __init__(self, layer: CommunicationLayer):
+            self.layer = layer
+
+        def _save_pretrained(self, save_directory: Path) -> None:
+            self.layer.save(save_directory)
+
+        @classmethod
+        def _from_pretrained(
+            cls, *, model_id: str, noise: Noise = "round", device: str = "cpu", **download: Any
+        ) -> Any:
+            directory = model_id
+            if not Path(model_id).is_dir():
+                directory = snapshot_download(model_id, allow_patterns=["layer.*"], **download)
+            return CommunicationLayer.load(directory, noise=noise, device=device)
+
+    return LayerOnHub

@@ -1,0 +1,275 @@
+"""The decoder as a file that runs without this package: ONNX, or a program of torch.export.
+
+    received [slots, uses] ─┐
+    rate [codewords] ───────┼──► all layers of AMP-DA-Net, codebook and weights baked in ──► soft_counts, num_active_hat,
+    noise_var [slots] ──────┘                                                              noise_var_hat
+
+The layers are those of `aircomp.decode.amp_da_net`, with two differences that a fixed graph asks for: how many counts a
+posterior sums is decided when exporting, and the convolutions are ordinary ones. What starts a decoding (rates and noise,
+`Gamp.estimate`) and what ends it (rounding) loop as long as the data ask for, and stay outside.
+"""
+
+import contextlib
+import io
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from aircomp.common.artefact import MOST_TENSOR_BYTES, check_file, check_writable, write_atomically
+from aircomp.decode.cnn import Cnn, Workspace
+from aircomp.decode.gamp import MIN_NOISE, AmpState, PreparedCodebook
+from aircomp.decode.net_blocks import (
+    SLOT_WEIGHT,
+    Belief,
+    Coupling,
+    Evidence,
+    Scalars,
+    expectation_maximisation,
+    initial_belief,
+    message_passing,
+    posterior,
+    refine,
+)
+from aircomp.decode.prior import Moments, reach_for
+from aircomp.decode.tempered import CountTable
+from aircomp.errors import ArtefactError, ConfigError
+from aircomp.layer import CommunicationLayer
+
+Format = Literal["onnx", "torch"]
+SUFFIX: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
+INPUTS = ("received", "rate", "noise_var")
+OUTPUTS = ("soft_counts", "num_active_hat", "noise_var_hat")
+EXAMPLE_SLOTS = 8  # that the graph is traced with; any number but 0 and 1, which torch.export takes for constants
+
+
+class StaticNet(nn.Module):
+    """AMP-DA-Net with everything fixed but the signal: what is exported.
+
+    Args:
+        layer: The trained layer.
+        max_devices: Counts up to twice as many are told apart.
+        max_variance: Of the noise and the signal before decoding, per channel use; sets how many counts are summed.
+    """
+
+    def __init__(self, layer: CommunicationLayer, *, max_devices: int = 40, max_variance: float = 4.0):
+        super().__init__()
+        if max_devices < 1 or not max_variance > 0:
+            raise ConfigError(
+                f"max_devices {max_devices}, max_variance {max_variance}: expected at least one device, and some variance"
+            )
+        net = layer.net
+        self.settings = net.settings
+        self.codebook = nn.Buffer(layer.codebook.detach().cpu().float())
+        with torch.no_grad():
+            scalars = net.scalars(self.codebook)
+        self.scalars = nn.Buffer(torch.stack([torch.stack(list(k)) for k in scalars]).cpu())
+        self.cnn = nn.ModuleList(_Convolutions(cnn) for cnn in net.cnn if isinstance(cnn, Cnn))
+        stretch = [float(k.temperature / k.precision) for k in scalars]
+        reaches = [reach_for(max_variance * factor, max_count=max(4, max_devices)) for factor in stretch]
+        self.tables = nn.ModuleList(_Table(CountTable.of(r, 2 * max_devices + 8, self.codebook)) for r in reaches)
+
+    def forward(
+        self,
+        received: Float[Tensor, "slots uses"],
+        rate: Float[Tensor, " codewords"],
+        noise_var: Float[Tensor, " slots"],
+    ) -> tuple[Float[Tensor, "slots codewords"], Float[Tensor, ""], Float[Tensor, " slots"]]:
+        """Run all layers; see `AmpDaNet.unroll`."""
+        book, settings = PreparedCodebook.of(self.codebook), self.settings
+        total = rate.sum()
+        log_total = total.log() if settings.total == "estimate" else None
+        belief = initial_belief(rate, noise_var)
+        s = _start(received, rate, settings.order)
+        for i, values in enumerate(self.scalars.unbind()):
+            k, table = Scalars(*values.unbind()), self.tables[i]()
+            s, seen, width = message_passing(s, received, book, belief, k, settings.order)
+            post = posterior(seen, width, belief, k, table, settings.prior)
+            x_hat = post.mean
+            if settings.cnn:
+                x_hat = refine(post, seen, width, belief, k, self.cnn[i], Workspace())  # which ours do not use
+            belief = _learn(belief, post, s, received, k, settings.coupling, log_total)
+            s = replace(s, x_hat=x_hat, nu=post.var)
+        silent = total == 0  # nobody sends: the logarithm of their number is infinite, and all that follows from it
+        mean = torch.where(silent, 0.0, s.x_hat)
+        found = (belief.log_rate.exp() if log_total is None else mean).sum(1).mean()
+        return mean, torch.where(silent, 0.0, found), belief.noise_var[:, 0]
+
+
+class _Table(nn.Module):
+    """A table of counts as part of the graph."""
+
+    def __init__(self, table: CountTable):
+        super().__init__()
+        for name, value in table._asdict().items():
+            self.register_buffer(name, value)
+
+    def forward(self) -> CountTable:
+        return CountTable(*(getattr(self, name) for name in CountTable._fields))
+
+
+class _Convolutions(nn.Module):
+    """`aircomp.decode.cnn.Cnn` with the convolutions that every runtime has."""
+
+    def __init__(self, cnn: Cnn):
+        super().__init__()
+        for name, value in cnn.state_dict().items():
+            self.register_buffer(name, value.detach().cpu())
+
+    def forward(
+        self, features: Sequence[Float[Tensor, "#slots codewords"]], workspace: Workspace
+    ) -> Float[Tensor, "slots codewords"]:
+        slots, n = features[0].shape
+        x = torch.stack([f.expand(slots, n) for f in features], dim=1)
+        for part in ("in", "mid", "out"):
+            weight, bias = getattr(self, f"weight_{part}"), getattr(self, f"bias_{part}")
+            x = F.conv1d(x if part == "in" else F.relu(x), weight, bias, padding=weight.shape[2] // 2)
+        return x[:, 0]
+
+
+# The blocks below are those of `net_blocks` that take the number of slots as a Python integer, with `shape[0]` for `len`:
+# tracing would make a constant of that one.
+
+
+def _start(y: Tensor, rate: Tensor, order: str) -> AmpState:
+    prior = rate.expand(y.shape[0], rate.shape[0])
+    if order == "paper":
+        return AmpState(torch.zeros_like(prior), torch.ones_like(prior), y, torch.ones_like(y))
+    return AmpState(prior, prior, y, torch.ones_like(y))
+
+
+def _learn(
+    belief: Belief, post: Moments, s: AmpState, y: Tensor, k: Scalars, coupling: Coupling, log_total: Tensor | None
+) -> Belief:
+    """Let expectation maximisation move the belief, the noise by hand."""
+    noise = belief.noise_var.clamp(min=MIN_NOISE)
+    share = noise / (noise + s.v)
+    energy = ((share * (y - s.z)).square() + share * s.v).mean(1, keepdim=True)
+    if coupling == "slot":
+        evidence, now = Evidence(*post, energy, weight=SLOT_WEIGHT), belief.noise_var
+    else:
+        means = (t.mean(0, keepdim=True, dtype=torch.float64) for t in (*post, energy))
+        evidence = Evidence(*means, weight=y.shape[0])
+        now = belief.noise_var.mean(dtype=torch.float64).to(y)
+    moved = expectation_maximisation(belief, evidence, k, log_total=log_total, hold_noise=True)
+    tiny = torch.finfo(y.dtype).tiny  # of a silent slot
+    step = (evidence.noise.to(y).clamp(min=tiny).log() - now.clamp(min=tiny).log()) * k.noise_gate
+    return replace(moved, noise_var=belief.noise_var * step.exp())
+
+
+def trace(
+    layer: CommunicationLayer, *, max_devices: int = 40, max_variance: float = 4.0
+) -> torch.export.ExportedProgram:
+    """Return the decoder as a program of torch.export for any number of slots; see `StaticNet`."""
+    net = StaticNet(layer, max_devices=max_devices, max_variance=max_variance).eval()
+    n, l = net.codebook.shape  # noqa: E741
+    example = (torch.ones(EXAMPLE_SLOTS, l), torch.full((n,), 1 / n), torch.ones(EXAMPLE_SLOTS))
+    slots = torch.export.Dim("slots", min=1)
+    with torch.no_grad():
+        return torch.export.export(net, example, dynamic_shapes=({0: slots}, None, {0: slots}))
+
+
+def export_layer(
+    layer: CommunicationLayer,
+    path: str | Path,
+    format: Format,
+    *,
+    max_devices: int = 40,
+    max_variance: float = 4.0,
+    overwrite: bool = False,
+) -> None:
+    """Write a layer's decoder to a file, all of it or nothing.
+
+    Args:
+        layer: A trained layer.
+        path: The file.
+        format: `onnx`, or `torch` for torch.export's own.
+        max_devices: Counts up to twice as many are told apart.
+        max_variance: Of the noise and the signal before decoding, per channel use.
+        overwrite: Replace the file if there is one.
+
+    Raises:
+        ArtefactError: If the file exists or cannot be written.
+        ConfigError: If ONNX was asked for and its packages are missing.
+    """
+    path = Path(path)
+    _check_replaced(path, format, overwrite=overwrite)
+    if format == "onnx":
+        _need_onnx()
+    program = trace(layer, max_devices=max_devices, max_variance=max_variance)
+    content = _WRITERS[format](program)
+    write_atomically(path, lambda temporary: _write(temporary, content))
+
+
+BEGINNINGS: dict[Format, bytes] = {"onnx": b"\x08", "torch": b"PK\x03\x04"}
+"""First bytes of a file: the protocol buffer's version field, the archive's signature."""
+
+
+def _check_replaced(path: Path, format: Format, *, overwrite: bool) -> None:
+    """See that the file can be written, and that only an earlier export is replaced."""
+    check_writable(path)
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise ArtefactError(f"{path} exists; replace it with --overwrite or choose another --out")
+    check_file(path, MOST_TENSOR_BYTES)
+    with open(path, "rb") as file:
+        if file.read(8)[: len(BEGINNINGS[format])] != BEGINNINGS[format]:
+            raise ArtefactError(f"{path} is no {format} file, so it is not replaced; choose another --out")
+
+
+def _need_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is not installed; get it with pip install 'aircomp[onnx]'") from None
+
+
+def _as_onnx(program: torch.export.ExportedProgram) -> bytes:
+    with _silent_exporter():
+        made = torch.onnx.export(
+            program,
+            dynamo=True,
+            verbose=False,
+            input_names=list(INPUTS),
+            output_names=list(OUTPUTS),
+            dynamic_shapes={"received": {0: "slots"}, "rate": None, "noise_var": {0: "slots"}},  # only for the name
+        )
+    assert made is not None
+    return made.model_proto.SerializeToString()
+
+
+@contextlib.contextmanager
+def _silent_exporter() -> Iterator[None]:
+    """Keep torch from telling users of its insides, and of packages that nothing here needs."""
+    log = logging.getLogger("torch.onnx")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(before)
+
+
+def _as_torch(program: torch.export.ExportedProgram) -> bytes:
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    return buffer.getvalue()
+
+
+_WRITERS: dict[str, Callable[[torch.export.ExportedProgram], bytes]] = {"onnx": _as_onnx, "torch": _as_torch}
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)

@@ -1,0 +1,1 @@
+"""Metrics, their names and meanings, and what information theory says."""

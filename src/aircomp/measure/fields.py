@@ -1,0 +1,205 @@
+"""Every field of a result: its heading, its unit and what it means, in this one place.
+
+Records of a round (`metrics.jsonl`), rows of results (`result.json`), columns of tables, axes of figures and TensorBoard's
+tags share these names. `docs/fields.md` shows the table to readers. What older versions wrote is read under today's names.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aircomp.common.results import Row
+
+
+@dataclass(frozen=True)
+class Field:
+    """What one field of a result is."""
+
+    heading: str
+    meaning: str
+    """One sentence."""
+    unit: str = ""
+
+    @property
+    def label(self) -> str:
+        """Heading of a column and title of an axis: with the unit."""
+        return f"{self.heading} ({self.unit})" if self.unit else self.heading
+
+
+FIELDS = {
+    "run": Field("run", "The directory of a run, by the end of its path."),
+    "decoder": Field("decoder", "The name of the decoder."),
+    "uplink": Field("uplink", "The name of the uplink scheme."),
+    "contender": Field("contender", "What a benchmark measures."),
+    "axis": Field("against", "The size that a benchmark varies."),
+    "value": Field("value", "The value of that size."),
+    "codebook": Field("codebook", "The kind of random-access codebook."),
+    "snr_db": Field("SNR", "The signal-to-noise ratio; `snr_reference` says of what.", "dB"),
+    "snr_reference": Field("SNR refers to", "What the SNR refers to: a slot, a round, or what a device transmits."),
+    "seeds": Field("seeds", "How many seeds the mean is of; `<field>_std` is the standard deviation over them."),
+    "round": Field("round", "The number of the round, from one."),
+    "rounds": Field("rounds", "How many rounds were run or decoded."),
+    "test_accuracy_last5": Field(
+        "test accuracy, last five", "The mean test accuracy of the last five evaluated rounds, which tables compare."
+    ),
+    "test_accuracy": Field("test accuracy", "The share of test images classified rightly at the last evaluation."),
+    "best_test_accuracy": Field("best test accuracy", "The highest test accuracy of all evaluated rounds."),
+    "stability": Field(
+        "stability", "The standard deviation of the test accuracy over the last ten evaluated rounds; less is steadier."
+    ),
+    "test_loss": Field("test loss", "The mean cross-entropy on the test images.", "nats"),
+    "count_accuracy": Field(
+        "count accuracy",
+        "One minus the ℓ1 error of the integer counts over their sum, clipped to [0, 1] in each slot, averaged over slots.",
+    ),
+    "count_nmse": Field(
+        "count NMSE", "The squared error of the soft counts over the squared norm of the counts, over all slots."
+    ),
+    "update_nmse": Field(
+        "update NMSE",
+        "The squared error of the summed update from integer counts, over the squared norm of what was sent.",
+    ),
+    "update_nmse_hard": Field(
+        "update NMSE, integer counts", "The same as `update_nmse`, beside the one from soft counts."
+    ),
+    "update_nmse_soft": Field("update NMSE, soft counts", "The same with soft counts instead of integers."),
+    "posterior_count_accuracy": Field(
+        "posterior, count accuracy", "The count accuracy of the median of samples of the posterior."
+    ),
+    "below_posterior": Field("below the posterior", "The count accuracy of the posterior minus the decoder's."),
+    "chains_disagree": Field(
+        "chains disagree", "How far the chains of samples end apart, over the number of devices.", "share"
+    ),
+    "count_accuracy_limit": Field(
+        "count accuracy, limit", "The highest count accuracy that `signal_bits` allow to any decoder."
+    ),
+    "entropy_bits": Field("the counts hold", "The entropy of a slot's counts if devices choose independently.", "bits"),
+    "signal_bits": Field("the signal tells at most", "A bound on the information between counts and signal.", "bits"),
+    "capacity_bits": Field("capacity", "What the channel can carry in a slot at most.", "bits"),
+    "num_active_mae": Field(
+        "error of K", "The mean absolute error of the estimated number of active devices before rounding.", "devices"
+    ),
+    "pupe": Field("missed codewords", "The share of sent codewords that are missing from the decoded ones.", "share"),
+    "num_slots": Field("slots of a round", "How many slots one round takes."),
+    "slots": Field("slots", "How many slots were decoded."),
+    "batch_slots": Field("slots of a batch", "How many slots a training step takes."),
+    "channel_uses": Field("channel uses", "How many real channel uses one round takes."),
+    "channel_uses_per_parameter": Field(
+        "channel uses per parameter", "Channel uses of a round over the number of model parameters."
+    ),
+    "air_seconds": Field("air time", "The time that one round occupies the air at the given bandwidth.", "s"),
+    "energy_per_device": Field(
+        "energy per device", "What one device transmits in a round; a codeword has energy one.", "codewords"
+    ),
+    "base_station_gflop": Field("decoder work", "The arithmetic of decoding one round, estimated.", "GFLOP"),
+    "samples_per_second": Field("samples per second", "How many training samples are processed in a second."),
+    "plain_samples_per_second": Field("plain version, samples per second", "The same for the plain version."),
+    "slots_per_second": Field("slots per second", "How many slots are decoded in a second."),
+    "plain_slots_per_second": Field("plain version, slots per second", "The same for the plain version."),
+    "times_plain": Field("times plain", "The speed over that of the plain version."),
+    "times_bare_loop": Field("times the bare loop", "The speed over that of a bare PyTorch loop."),
+    "times_processes": Field("time beside processes", "The time over that of worker processes."),
+    "seconds_per_round": Field("time of a round", "The median time of a round.", "s"),
+    "times_simulate": Field("times aircomp simulate", "The time of a round over that of `aircomp simulate`."),
+    "our_part_seconds": Field("our part of it", "The time of a round that is this package's.", "s"),
+    "times_sum": Field("times Flower alone and our part", "The time of a round over the sum of both parts."),
+    "microseconds_per_slot": Field("time per slot", "The time that one slot takes.", "µs"),
+    "share_of_round": Field("share of the round", "The time of a stage over that of the round."),
+    "peak_gib": Field("peak memory", "The largest resident memory of the process.", "GiB"),
+    "largest_difference": Field("largest difference from plain", "The largest difference from the plain version."),
+    "loss_difference": Field("loss differs by", "The relative difference of the loss from the plain version's."),
+    "cnn_share_of_time": Field("CNN's share of decoding time", "The time of the convolutions over that of decoding."),
+    "cnn_gflops": Field("CNN's speed", "The arithmetic of the convolutions in a second.", "GFLOP/s"),
+    "peak_gflops": Field(
+        "speed of a matrix product", "The arithmetic of a large matrix product in a second.", "GFLOP/s"
+    ),
+    "cnn_share_of_peak": Field("CNN's share of that", "The speed of the convolutions over that of a matrix product."),
+    "seconds": Field("time", "How long it took.", "s"),
+    "side_information": Field("side information", "What reaches the base station besides the radio signal."),
+    "paper_test_accuracy": Field("test accuracy, paper", "The test accuracy that the paper prints."),
+    "paper_count_accuracy": Field("count accuracy, paper", "The count accuracy that the paper prints."),
+    "within": Field("below perfect by at most", "How far below perfect aggregation still counts as working."),
+    "lowest_snr_db": Field("needs", "The lowest SNR from which on an uplink works.", "dB"),
+    "gain_db": Field("gain", "How much less SNR an uplink needs than AMP-DA.", "dB"),
+    "device_nmse": Field("NMSE, devices' fragments", "The quantisation error of the devices' fragments, normalised."),
+    "base_station_nmse": Field("NMSE, its own fragments", "The same for the base station's own fragments."),
+    "num_active": Field("K", "How many devices were active in the round.", "devices"),
+    "num_active_hat": Field("estimated K", "The estimated number of active devices before rounding.", "devices"),
+    "train_loss": Field("local loss", "The mean cross-entropy of the devices' local training.", "nats"),
+    "quantization_nmse": Field(
+        "quantisation NMSE", "The squared error of the devices' quantised updates over their squared norm."
+    ),
+    "feedback_ratio": Field("feedback ratio", "The norm of the error-feedback residual over that of the update."),
+    "collision_rate": Field(
+        "collisions", "The share of sent codewords that another device sent in the same slot.", "share"
+    ),
+    "repeat": Field("repeats", "How many times each slot of the round was sent."),
+    "snr_db_hat": Field("estimated SNR", "The base station's estimate of the SNR.", "dB"),
+    "model": Field("model", "The model; a user's own by the name of its class."),
+    "aggregator": Field("aggregator", "The aggregation rule."),
+    "dataset": Field("dataset", "The dataset and its variant."),
+    "num_parameters": Field("parameters", "How many parameters the model has."),
+    "buffers": Field("buffers", "How BatchNorm buffers reach the base station; none if the model has none."),
+    "norm": Field("normalisation", "Batch or group normalisation in the model."),
+    "local_steps": Field("local steps", "How many steps a device trains in a round."),
+    "num_active_ratio": Field("K over rounded estimate", "The true number of devices over its rounded estimate."),
+    "predicted_scale": Field(
+        "predicted scale",
+        "The scale of BatchNorm's statistics in the last round, by K over its estimate in every round.",
+    ),
+    "settled_scale": Field(
+        "settled scale", "Where the scale of BatchNorm's statistics settles if their sum is divided by the estimate."
+    ),
+    "buffer_scale": Field("measured scale", "The scale of BatchNorm's statistics beside averaged ones."),
+    "scale": Field("scale", "The factor that BatchNorm's statistics were multiplied by."),
+    "average": Field("averaged buffers", "The test accuracy with averaged buffers."),
+    "estimated": Field(
+        "estimated buffers", "The test accuracy with buffers divided by the estimated number of devices."
+    ),
+    "local": Field("local buffers", "The test accuracy with the base station's buffers."),
+    "recomputed": Field("recomputed buffers", "The test accuracy with buffers from the base station's data."),
+    "condition": Field("condition", "Under which conditions a federated run trains."),
+    "update_gain": Field("gain", "The length of the decoded mean along the true one; 1 is unbiased."),
+    "variance": Field("variance", "The NMSE of the decoded mean that is not bias: NMSE − (1 − gain)²."),
+    "gain_popular": Field("slope, popular", "The slope of decoded over true counts, popular half of the codewords."),
+    "gain_rare": Field("slope, rare", "The same for the rare half."),
+    "lowest_layer_gain": Field("lowest gain of a layer", "The gain of the parameter tensor where it is lowest."),
+    "highest_layer_gain": Field("highest gain of a layer", "The gain of the parameter tensor where it is highest."),
+}
+"""By name, in the order of columns."""
+
+OLDER_NAMES = {
+    "accuracy": "count_accuracy",
+    "posterior_accuracy": "posterior_count_accuracy",
+    "accuracy_limit": "count_accuracy_limit",
+    "paper_accuracy": "paper_count_accuracy",
+    "round_accuracy": "count_accuracy",
+}
+STATISTICS = ("", "_std", "_values", "_band")
+"""What a field's name is followed by where there are several seeds, and in expected results."""
+
+
+def label_of(name: str) -> str:
+    """Return the heading of a field with its unit; of an unknown one, its name in words."""
+    return FIELDS[name].label if name in FIELDS else name.replace("_", " ")
+
+
+def columns_of(names: Iterable[str]) -> dict[str, str]:
+    """Return the headings of some fields, as tables take them."""
+    return {name: label_of(name) for name in dict.fromkeys(names)}
+
+
+def with_current_names(row: Row, *, summary: bool) -> Row:
+    """Return a record under today's names, whichever version wrote it.
+
+    Older versions called the count accuracy `accuracy`, and the mean of the last five evaluations of a run
+    `test_accuracy`. The summary of a run, which tells its stability, is theirs if it knows no `test_accuracy_last5`.
+
+    Args:
+        row: A row of a result or of a job, or the record of a round.
+        summary: Whether it sums up a run; the `test_accuracy` of a single round has always meant that round's.
+    """
+    older = dict(OLDER_NAMES)
+    if summary and "stability" in row and "test_accuracy_last5" not in row:
+        older["test_accuracy"] = "test_accuracy_last5"
+    renamed = {old + end: new + end for old, new in older.items() for end in STATISTICS}
+    return {renamed.get(name, name): value for name, value in row.items()}

@@ -1,0 +1,85 @@
+import multiprocessing
+import os
+
+import pytest
+import torch
+
+from aircomp.common import artefact
+from aircomp.errors import ArtefactError
+
+
+def test_tensors_and_metadata_survive_a_round_trip(tmp_path):
+    tensors = {"a": torch.randn(3, 4), "b": torch.arange(5, dtype=torch.int16)}
+    artefact.write_tensors(tmp_path / "x.safetensors", tensors, {"k": "v"})
+    read, metadata = artefact.read_tensors(tmp_path / "x.safetensors")
+    assert metadata == {"k": "v"}
+    assert all(torch.equal(read[name], tensors[name]) for name in tensors)
+
+
+@pytest.mark.parametrize("keep", [0, 7, 60])
+def test_truncated_files_are_named_in_one_sentence(tmp_path, keep):
+    path = tmp_path / "x.safetensors"
+    artefact.write_tensors(path, {"a": torch.randn(30)})
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ArtefactError, match=r"x\.safetensors is damaged"):
+        artefact.read_tensors(path)
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rubbish(tmp_path):
+    path = tmp_path / "x.json"
+    artefact.write_json(path, {"old": 1})
+
+    def fail(temporary):
+        temporary.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ArtefactError, match="No space left"):
+        artefact.write_atomically(path, fail)
+    assert artefact.read_json(path) == {"old": 1}
+    assert os.listdir(tmp_path) == ["x.json"]
+
+
+def test_a_full_disk_is_one_sentence():
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    with pytest.raises(ArtefactError, match="No space left"):
+        artefact.write_atomically(__import__("pathlib").Path("/dev/shm/aircomp-test-full"), lambda t: _fill(t))
+
+
+def _fill(temporary):
+    with open("/dev/full", "w") as file:
+        file.write("x" * 100_000)
+
+
+def _hold(directory, ready, release):
+    with artefact.lock(directory):
+        ready.set()
+        release.wait(10)
+
+
+def test_a_directory_in_use_is_refused_and_free_again_when_its_holder_dies(tmp_path):
+    context = multiprocessing.get_context("fork")
+    ready, release = context.Event(), context.Event()
+    holder = context.Process(target=_hold, args=(tmp_path, ready, release))
+    holder.start()
+    assert ready.wait(10)
+    with pytest.raises(ArtefactError, match="in use"), artefact.lock(tmp_path):
+        pass
+    holder.kill()
+    holder.join()
+    with artefact.lock(tmp_path):
+        pass
+
+
+def test_tensor_hash_sees_values_shapes_and_types():
+    a = torch.arange(6.0)
+    hashes = {artefact.tensor_hash(t) for t in (a, a.view(2, 3), a.double(), a + 1, a.clone())}
+    assert len(hashes) == 4
+
+
+def test_toml_survives_a_round_trip(tmp_path):
+    values = {"a": 1, "b": 'x"y', "c": True, "d": 1e-06, "e": [1, 2], "none": None, "group": {"x": 2.5, "no": None}}
+    artefact.write_toml(tmp_path / "x.toml", values)
+    assert artefact.read_toml(tmp_path / "x.toml") == {
+        "a": 1, "b": 'x"y', "c": True, "d": 1e-06, "e": [1, 2], "group": {"x": 2.5}
+    }  # fmt: skip

@@ -1,0 +1,68 @@
+import os
+import signal
+import threading
+import time
+
+import pytest
+import torch
+
+from aircomp.data.partition import PartitionSettings, split
+from aircomp.device.local import LocalSettings
+from aircomp.engines.local import ProcessExecutor, SerialExecutor
+from aircomp.engines.trainer import BASE_STATION, Task, Trainer
+from aircomp.errors import AirCompError, TrainingDiverged
+from aircomp.fl import models
+
+TASKS = [Task(0, BASE_STATION), *(Task(0, device) for device in range(5))]
+
+
+@pytest.fixture
+def trainer(digits):
+    module = models.build(models.ModelSettings(name="digits-cnn"), 10, 1, rng=torch.Generator().manual_seed(0))
+    partition = split(digits.train_labels, 8, PartitionSettings(), rng=torch.Generator().manual_seed(0))
+    return Trainer(module, digits, partition, LocalSettings(batch_size=16), seed=0)
+
+
+def run(executor, trainer, tasks):
+    try:
+        return executor.map(tasks, trainer.model.weights.clone(), trainer.model.read_buffers())
+    finally:
+        executor.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_processes_give_the_bits_of_one_process_in_any_order(trainer, workers):
+    weights, buffers = trainer.model.weights.clone(), trainer.model.read_buffers()
+    serial = SerialExecutor(trainer).map(TASKS, weights, buffers)
+    executor = ProcessExecutor(trainer, workers)
+    parallel = executor.map(TASKS, weights, buffers)
+    backwards = executor.map(TASKS[::-1], weights, buffers)[::-1]
+    executor.close()
+    for one, two, three in zip(serial, parallel, backwards, strict=True):
+        assert torch.equal(one.update, two.update)
+        assert torch.equal(one.update, three.update)
+        assert one.loss == two.loss
+    assert not torch.equal(serial[0].update, serial[1].update)
+
+
+def test_a_diverging_device_is_named_with_round_and_layer(trainer):
+    trainer.data.train_images[trainer.partition.devices[3]]  # the device's data is real; its weights are not finite
+    weights = trainer.model.weights.clone()
+    weights[5] = float("nan")
+    for executor in (SerialExecutor(trainer), ProcessExecutor(trainer, 2)):
+        with pytest.raises(TrainingDiverged, match=r"device 3 in round 7 is not finite, first in layer conv1.weight"):
+            executor.map([Task(7, 3)], weights, trainer.model.read_buffers())
+        executor.close()
+
+
+def test_a_killed_worker_raises_instead_of_hanging(trainer):
+    trainer.settings = LocalSettings(steps=100_000, batch_size=16)
+    executor = ProcessExecutor(trainer, 2)
+
+    def kill_one():
+        time.sleep(0.5)
+        os.kill(next(iter(executor._pool._processes)), signal.SIGKILL)
+
+    threading.Thread(target=kill_one).start()
+    with pytest.raises(AirCompError, match="worker process died"):
+        run(executor, trainer, TASKS[:2])
