@@ -10,7 +10,7 @@ import aircomp
 SOURCE = Path(aircomp.__file__).parent
 STAGES = {"device", "quantize", "encode", "channel", "decode", "aggregation", "server"}
 COMMON = {"common", "errors"}
-ROOT = {"__init__", "__main__", "errors", "link", "testing"}
+ROOT = {"__init__", "__main__", "errors", "link"}
 """The modules that belong to no room."""
 
 

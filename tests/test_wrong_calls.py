@@ -9,9 +9,8 @@ from torch import nn
 
 import aircomp
 from aircomp.channel.awgn import Awgn
-from aircomp.channel.snr import ChannelSettings
+from aircomp.channel.base import AtDevices, Csi
 from aircomp.data.images import load
-from aircomp.encode.codebook import EncodeSettings
 from aircomp.errors import AirCompError
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.testing import check_decoder
@@ -19,8 +18,10 @@ from aircomp.train.collect import collect
 from aircomp.train.evaluate import Plan, evaluate
 from aircomp.train.fit import pretrain
 from aircomp.train.recipe import load_preset
+from aircomp.uplinks.base import UplinkContext
 from aircomp.uplinks.cost import Radio, round_cost
 from aircomp.uplinks.ideal import IdealUplink
+from aircomp.uplinks.settings import UplinkSettings
 
 pytestmark = pytest.mark.usefixtures("as_in_production")
 
@@ -47,9 +48,8 @@ def make_codebook(kind="gaussian", num_codewords=8, codeword_length=4, rng_=None
     return aircomp.make_codebook(kind, num_codewords, codeword_length, rng=rng() if rng_ is None else rng_)
 
 
-def make_uplink(name="gamp", **changes):
-    settings = {"quantize": QuantizeSettings(), "encode": EncodeSettings(), "channel": ChannelSettings()}
-    return aircomp.make_uplink(name, **settings | changes)
+def make_uplink(settings="gamp", context=None, **changes):
+    return aircomp.make_uplink(settings, context, **changes)
 
 
 def simulate(preset="digits", **changes):
@@ -92,21 +92,24 @@ class Mute:
 class Short:
     """A channel that loses a use."""
 
-    def transmit(self, signal, *, num_active, rng):
-        return signal[:, 1:]
+    def sound(self, num_devices, num_uses, *, rng):
+        return Csi(AtDevices(num_devices))
+
+    def carry(self, signal, csi, *, rng):
+        return signal.superpose(None)[:, :, 1:]
 
 
 class Wrong(IdealUplink):
     """An uplink that delivers a tensor."""
 
-    def decode(self, received, announced):
-        return received
+    def decode(self, received, announced, csi):
+        return received.values, {}
 
 
 class Unencoded(IdealUplink):
     """An uplink that encodes into a tensor."""
 
-    def encode(self, messages, announced):
+    def encode(self, messages, announced, csi, *, rng):
         return messages
 
 
@@ -191,18 +194,16 @@ CALLS = [
     ("only with the codebook it was trained with", lambda: aircomp.make_decoder("amp-da-net", BOOK)),
     # make_uplink
     ("no uplink 'gammp'", lambda: make_uplink("gammp")),
-    ("uplink is None", lambda: make_uplink(None)),
-    ("quantize is the dict", lambda: make_uplink(quantize={"num_codewords": 3})),
-    ("encode is None; expected EncodeSettings", lambda: make_uplink(encode=None)),
-    ("channel is 5.0; expected an object with the method transmit", lambda: make_uplink(channel=5.0)),
-    ("channel is the class Awgn", lambda: make_uplink(channel=Awgn)),
-    ("seed is -1", lambda: make_uplink(seed=-1)),
-    ("air is 4; expected AirSettings", lambda: make_uplink(air=4)),
-    ("no side_information 'all'", lambda: make_uplink(side_information="all")),
+    ("settings is None; expected UplinkSettings", lambda: make_uplink(None)),
+    ("settings is the dict", lambda: make_uplink({"num_codewords": 3})),
+    ("context is 5.0; expected an UplinkContext", lambda: make_uplink("gamp", 5.0)),
+    ("seed is -1", lambda: make_uplink("gamp", UplinkContext(seed=-1))),
+    ("repeat.*= 'x'", lambda: make_uplink(UplinkSettings(repeat="x"))),
+    ("side_information = 'all'", lambda: make_uplink(UplinkSettings(side_information="all"))),
     ("decoder is the Empty .*with the method decode", lambda: make_uplink(decoder=Empty())),
     (
         "num_codewords = 64, but the random-access codebook",
-        lambda: make_uplink("amp-da-net", quantize=QuantizeSettings(num_codewords=64)),
+        lambda: make_uplink(UplinkSettings(name="amp-da-net", quantize=QuantizeSettings(num_codewords=64))),
     ),
     # simulate
     ("no preset 'digit': did you mean 'digits'", lambda: simulate("digit")),
@@ -217,7 +218,7 @@ CALLS = [
     ("seed = 'x'", lambda: simulate(seed="x")),
     ("channel.snr_db = nan", lambda: simulate(uplink="gamp", snr_db=NAN)),
     ("channel.snr_db was given but has no effect", lambda: simulate(uplink="ideal", snr_db=3.0)),
-    ("encode.layer was given but has no effect", lambda: simulate(uplink="gamp", layer="runs/layer")),
+    ("uplink.layer was given but has no effect", lambda: simulate(uplink="gamp", layer="runs/layer")),
     ("local.learning_rate = inf", lambda: simulate(**{"local.learning_rate": INF})),
     ("no dataset 'digit'", lambda: simulate(**{"data.name": "digit"})),
     ("no model 'resnt'", lambda: simulate(**{"model.name": "resnt"})),
@@ -229,7 +230,7 @@ CALLS = [
     ("aggregator is 3; expected a function", lambda: simulate(aggregator=3)),
     ("decoder is the Empty", lambda: simulate(decoder=Empty())),
     (
-        "uplink was given but has no effect: it needs no decoder of your own",
+        "uplink.name was given but has no effect: it needs no decoder of your own",
         lambda: simulate(uplink="gamp", decoder=Mute()),
     ),
     ("channel is the class Awgn", lambda: simulate(uplink="gamp", channel=Awgn)),
@@ -285,7 +286,7 @@ CALLS = [
     ("num_params is 0", lambda: cost(num_params=0)),
     ("num_params is nan", lambda: cost(num_params=NAN)),
     ("num_active is -1", lambda: cost(num_active=-1)),
-    ("uplink is the str 'ideal'; expected an object with the method cost", lambda: cost(uplink="ideal")),
+    ("uplink is the str 'ideal'; expected an object with the method broadcast", lambda: cost(uplink="ideal")),
     ("bandwidth_hz is nan; expected a number above 0", lambda: Radio(NAN)),
     ("bandwidth_hz is 0", lambda: Radio(0)),
     ("radio is 5", lambda: cost(radio=5)),

@@ -15,14 +15,16 @@ from safetensors.torch import save_file
 
 import aircomp
 from aircomp.adapters.flower import UplinkStrategy, uplink_mod
+from aircomp.channel import make_channel
 from aircomp.common import rng
 from aircomp.data.images import load
+from aircomp.data.partition import split
 from aircomp.engines.local import one_thread
 from aircomp.engines.trainer import BASE_STATION, Task, Trainer
 from aircomp.fl import models
 from aircomp.fl.experiment import load_experiment
-from aircomp.data.partition import split
 from aircomp.fl.simulate import evaluate
+from aircomp.uplinks.base import UplinkContext
 
 DEVICES = 2
 SETTINGS = load_experiment("digits")
@@ -67,18 +69,13 @@ def test(server_round: int, arrays: ArrayRecord) -> MetricRecord:
 
 
 def make_strategy(uplink: str = "gamp") -> UplinkStrategy:
-    air = aircomp.make_uplink(
-        uplink,
-        quantize=SETTINGS.quantize,
-        encode=SETTINGS.encode,
-        channel=SETTINGS.channel,
-        seed=SETTINGS.seed,
-        slot_layers=trainer().model.slot_layers(SETTINGS.quantize.fragment_length),
-    )
+    settings = SETTINGS.changed(uplink=uplink).uplink
+    layers = trainer().model.slot_layers(settings.quantize.fragment_length)
     return UplinkStrategy(  # line two
         FedAvg(fraction_evaluate=0.0, min_train_nodes=DEVICES, min_available_nodes=DEVICES),
-        air,
+        aircomp.make_uplink(settings, UplinkContext(slot_layers=layers, seed=SETTINGS.seed)),
         lambda server_round, arrays: train(arrays, server_round, BASE_STATION)[0],
+        channel=make_channel(SETTINGS.channel, SETTINGS.power),
         seed=SETTINGS.seed,
     )
 

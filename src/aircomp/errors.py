@@ -43,6 +43,10 @@ class DecodeDiverged(AirCompError, ArithmeticError):
     """A decoder whose state stopped being finite."""
 
 
+class PowerMismatch(AirCompError):
+    """Devices that spent another mean power than the one that the noise was set by."""
+
+
 class TrainingDiverged(AirCompError, ArithmeticError):
     """Training that produced numbers that are not finite."""
 

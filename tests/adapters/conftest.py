@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from aircomp.fl.simulate import simulate
-from aircomp.uplinks.base import aggregate_reception
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_app"
 
@@ -26,8 +25,8 @@ def by_simulate():
     def run(uplink="gamp", rounds=3, **settings):
         updates, accuracies = [], []
 
-        def look(record, exchange):
-            updates.append(aggregate_reception(exchange.reception, "mean", 0.8))
+        def look(record, happened):
+            updates.append(happened.exchange.update)
             accuracies.append(record["test_accuracy"])
 
         two = {"devices.total": 2, "participation.kind": "fixed", "participation.number": 2, "engine": "serial"}

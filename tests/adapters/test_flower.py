@@ -23,20 +23,21 @@ with warnings.catch_warnings():
 
 import aircomp
 from aircomp.adapters.flower import ClientFailed, UplinkStrategy, uplink_mod
-from aircomp.adapters.flower_records import CODEBOOK, MEMORY, SENT
-from aircomp.channel.snr import ChannelSettings
+from aircomp.adapters.flower_records import ANNOUNCED, MEMORY, SENT
+from aircomp.channel import Awgn
+from aircomp.channel.signal import Symbols
 from aircomp.cli import main
 from aircomp.common.rng import generator
 from aircomp.device.feedback import FeedbackSettings
-from aircomp.encode.codebook import EncodeSettings
-from aircomp.encode.schedule import AirSettings
 from aircomp.errors import ConfigError
+from aircomp.link import Link, communicate
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.quantize.fragment import join
 from aircomp.quantize.nearest import lookup
 from aircomp.server.step import ServerSettings
-from aircomp.uplinks.base import Encoded, aggregate_reception
+from aircomp.uplinks.base import Sent
 from aircomp.uplinks.ideal import IdealUplink
+from aircomp.uplinks.settings import UplinkSettings
 
 SHAPES = {"weight": (6, 20), "bias": (7,)}
 NUM_PARAMS = 127
@@ -120,14 +121,9 @@ def make_app(mods=(uplink_mod,), train=None):
     return app
 
 
-def make_uplink(name, num_codewords=16, codeword_length=32, snr_db=20, **options):
-    return aircomp.make_uplink(
-        name,
-        quantize=QuantizeSettings(fragment_length=5, num_codewords=num_codewords),
-        encode=EncodeSettings(codeword_length=codeword_length),
-        channel=ChannelSettings(snr_db=snr_db),
-        **options,
-    )
+def make_uplink(name, num_codewords=16, codeword_length=32, **options):
+    quantize = QuantizeSettings(fragment_length=5, num_codewords=num_codewords)
+    return aircomp.make_uplink(UplinkSettings(name=name, quantize=quantize, codeword_length=codeword_length, **options))
 
 
 def make_strategy(uplink, *, fraction_train=1.0, fraction_evaluate=0.0, **options):
@@ -135,7 +131,8 @@ def make_strategy(uplink, *, fraction_train=1.0, fraction_evaluate=0.0, **option
         fraction_train=fraction_train, fraction_evaluate=fraction_evaluate, min_train_nodes=1, min_available_nodes=1
     )
     base = lambda server_round, arrays: moved(arrays, update_of(server_round, 99))  # noqa: E731
-    return UplinkStrategy(selection, make_uplink(uplink) if isinstance(uplink, str) else uplink, base, **options)
+    uplink = make_uplink(uplink) if isinstance(uplink, str) else uplink
+    return UplinkStrategy(selection, uplink, base, **{"channel": Awgn(20.0)} | options)
 
 
 def start(strategy, grid, rounds=1, arrays=None):
@@ -174,7 +171,7 @@ def test_error_feedback_telescopes_over_rounds(as_in_production):
     codebooks = []
 
     def spy(message, context, call_next):
-        codebooks.append(torch.from_numpy(message.content[CODEBOOK]["codebook"].numpy()))
+        codebooks.append(torch.from_numpy(message.content[ANNOUNCED]["codebook"].numpy()))
         return call_next(message, context)
 
     grid, told = LoopGrid(make_app([spy, uplink_mod]), 1), torch.zeros(NUM_PARAMS)
@@ -235,27 +232,27 @@ def test_uplinks_decoders_and_rules_combine_freely(uplink, rule):
     assert result.train_metrics_clientapp[2]["uplink.num_active"] == 4
 
 
-def by_hand(uplink, num_devices, rounds, readout):
-    """Return the model after some rounds of the uplink's own verbs, without Flower."""
-    model, memory = torch.zeros(NUM_PARAMS), torch.zeros(num_devices, NUM_PARAMS)
+def by_hand(link, num_devices, rounds):
+    """Return the model after some rounds over the link, without Flower."""
+    model, memory, remembered = torch.zeros(NUM_PARAMS), torch.zeros(num_devices, NUM_PARAMS), {}
     for r in range(1, rounds + 1):
         base, *updates = ((model + update_of(r, d)) - model for d in (99, *range(num_devices)))  # rounded as clients do
-        announced = uplink.broadcast(base, rng=generator(0, "codebook", r - 1))
         messages = memory + torch.stack(updates)
-        encoded = uplink.encode(messages, announced)
-        received = uplink.transmit(encoded, announced, rng=generator(0, "noise", r - 1))
-        model = model + aggregate_reception(uplink.decode(received, announced), "mean", 0.8, readout)
-        memory = messages - encoded.reconstruction
+        exchange = communicate(link, base, messages, remembered, r - 1)
+        model, remembered = model + exchange.update, exchange.memory
+        memory = messages - exchange.sent.reconstruction
     return model
 
 
 @pytest.mark.parametrize(("repeat", "readout"), [(1, "integers"), (3, "soft")])
 def test_the_adapter_does_what_the_uplink_does(repeat, readout):
-    uplink = make_uplink("gamp", snr_db=0, air=AirSettings(repeat=repeat))  # so much noise that the same must be drawn
+    uplink, noisy = make_uplink("gamp", repeat=repeat), Awgn(0.0)  # so much noise that the same must be drawn
     grid = LoopGrid(make_app(), 3)
-    result = start(make_strategy(uplink, readout=readout), grid, rounds=2)
+    result = start(make_strategy(uplink, channel=noisy, readout=readout), grid, rounds=2)
     assert grid.replies[0].content["arrays"][SENT].numpy().shape == (26 // repeat,)  # only what was asked for
-    torch.testing.assert_close(flat(result.arrays), by_hand(uplink, 3, 2, readout), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        flat(result.arrays), by_hand(Link(uplink, noisy, readout=readout), 3, 2), rtol=0, atol=1e-6
+    )
 
 
 def test_soft_counts_are_refused_for_a_rule_that_needs_integers():
@@ -322,9 +319,9 @@ class Fading(IdealUplink):
 
     name = "fading"
 
-    def encode(self, messages, announced):
-        delivered = torch.arange(len(messages)) < len(messages) - 1
-        return Encoded(messages[delivered], messages, delivered)
+    def encode(self, messages, announced, csi, *, rng):
+        heard = messages[:-1]
+        return Sent(Symbols(heard[:, None], power=0.0), torch.cat([heard, torch.zeros_like(messages[:1])]))
 
 
 def test_an_uplink_that_loses_without_a_codebook_needs_feedback_off():

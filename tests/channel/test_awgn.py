@@ -3,7 +3,10 @@ import math
 import pytest
 import torch
 
-from aircomp.channel.awgn import Awgn, Channel, add_noise, superpose, transmit
+from aircomp.channel import Awgn, Channel
+from aircomp.channel.awgn import add_noise, superpose, transmit
+from aircomp.channel.base import AtDevices, Csi
+from aircomp.channel.signal import Symbols
 from aircomp.channel.snr import noise_variance
 from aircomp.errors import ConfigError, ShapeError
 
@@ -52,7 +55,8 @@ def test_measured_noise_power_is_the_defined_one(reference, snr_db):
 
 def test_slot_noise_is_right_in_every_slot_and_not_only_on_average():
     signal = torch.tensor([[1.0], [10.0]]).expand(2, 50_000)
-    noise = Awgn(0.0, "slot").transmit(signal, num_active=1, rng=generator(0)) - signal
+    sent, csi = Symbols(signal[None], power=1.0), Csi(AtDevices(1))
+    noise = Awgn(0.0, "slot").carry(sent, csi, rng=generator(0))[0] - signal
     measured = noise.square().mean(dim=1) / torch.tensor([1.0, 100.0])
     assert (measured - 1).abs().max().item() < 6 * math.sqrt(2 / 50_000)
 
@@ -138,8 +142,10 @@ def test_noise_depends_on_neither_signal_nor_level_except_for_its_scale():
 def test_awgn_is_a_channel_and_does_what_transmit_does():
     counts, codebook, _ = make_round(slots=10, num_active=3)
     channel: Channel = Awgn(3.0, "round")
-    received = channel.transmit(superpose(counts, codebook), num_active=3, rng=generator(4))
-    assert torch.equal(received, transmit(counts, codebook, snr_db=3.0, rng=generator(4)))
+    csi = channel.sound(3, 80, rng=generator(0))
+    sent = Symbols(superpose(counts, codebook)[None], power=1 / 8)
+    received = channel.carry(sent, csi, rng=generator(4))
+    assert torch.equal(received[0], transmit(counts, codebook, snr_db=3.0, rng=generator(4)))
 
 
 def test_the_codebook_gets_the_gradient_of_the_signal_alone():

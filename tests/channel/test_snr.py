@@ -2,10 +2,8 @@ import math
 
 import pytest
 import torch
-import tyro
 
 from aircomp.channel.snr import ChannelSettings, noise_variance
-from aircomp.common.settings import Settings
 from aircomp.errors import ConfigError, ShapeError
 
 SIGNAL = torch.tensor([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0], [3.0, 1.0, 1.0, 1.0]])
@@ -26,7 +24,7 @@ def test_transmit_reference_depends_on_devices_and_uses_but_not_on_what_was_sent
     expected = torch.full((3,), 5 * 1 / 4 / 100)  # K_a p / Γ with p = 1/l
     for signal in (SIGNAL, 7 * SIGNAL, 0 * SIGNAL):
         torch.testing.assert_close(noise_variance(signal, 20.0, "transmit", num_active=5), expected, rtol=1e-6, atol=0)
-    double = noise_variance(SIGNAL, 20.0, "transmit", num_active=5, codeword_energy=2.0)
+    double = noise_variance(SIGNAL, 20.0, "transmit", num_active=5, power=2.0 / 4)
     torch.testing.assert_close(double, 2 * expected, rtol=1e-6, atol=0)
 
 
@@ -92,16 +90,6 @@ def test_a_negative_number_of_devices_is_refused():
 def test_a_learned_codebook_gets_no_gradient_through_the_noise_level():
     signal = SIGNAL.clone().requires_grad_()
     assert not noise_variance(signal, 0.0, "slot", num_active=1).requires_grad
-
-
-class Experiment(Settings):
-    channel: ChannelSettings = ChannelSettings()
-
-
-@pytest.mark.parametrize("group", ["", "channel."])
-def test_settings_have_short_and_long_forms_on_the_command_line(group):
-    experiment = tyro.cli(Experiment, args=[f"--{group}snr-db", "3", f"--{group}snr-reference", "slot"])
-    assert experiment.channel == ChannelSettings(snr_db=3.0, snr_reference="slot")
 
 
 @pytest.mark.parametrize("snr_db", [math.inf, -math.inf, math.nan])

@@ -28,7 +28,7 @@ def test_the_need_grows_with_what_takes_memory():
     many = few.changed(**{"devices.total": 100_000, "rounds": 100_000})
     assert memory_needs(many, 10**6)["error memories (devices.total, model.width)"] == pytest.approx(4e11, rel=0.01)
     wide = few.changed(**{"quantize.num_codewords": 256})
-    counts = "counts (quantize.num_codewords, quantize.fragment_length)"
+    counts = "counts (uplink.quantize.num_codewords, uplink.quantize.fragment_length)"
     assert memory_needs(wide, 10**6)[counts] == 2 * memory_needs(few, 10**6)[counts]
 
 

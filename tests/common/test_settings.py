@@ -4,11 +4,11 @@ from typing import get_args
 import pytest
 
 from aircomp.channel.awgn import Awgn
-from aircomp.cli.common import given_settings
+from aircomp.cli.common import given_settings, with_full_names
 from aircomp.common.settings import Except, all_needs, check_given, setting_paths
 from aircomp.errors import ConfigError
 from aircomp.fl.experiment import Experiment, load_experiment, preset_names, read_toml
-from aircomp.fl.simulate import SHORT_NAMES, check_overrides, configure, simulate
+from aircomp.fl.simulate import check_overrides, configure, full_name, simulate
 from aircomp.train.recipe import PretrainSettings
 
 
@@ -140,7 +140,7 @@ def test_every_setting_that_says_what_it_is_for_is_in_the_table(tree):
     [
         ("simulate", ["--snr-db", "5"], "channel.snr_db was given but has no effect"),
         ("simulate", ["--uplink", "perfect", "--channel.snr-reference=slot"], "channel.snr_reference was given"),
-        ("simulate", ["--uplink", "gamp", "--layer", "x"], "encode.layer was given but has no effect"),
+        ("simulate", ["--uplink", "gamp", "--layer", "x"], "uplink.layer was given but has no effect"),
         ("collect", ["--uplink", "gamp"], "uplink = 'gamp': a collection has perfect aggregation"),
         ("collect", ["--snr-db", "5"], "channel.snr_db was given"),
     ],
@@ -153,8 +153,8 @@ def test_the_command_line_refuses_what_would_silently_be_another_run(command, ar
 
 def test_the_command_line_finds_what_was_given_in_every_spelling():
     words = ["--snr-db", "-5", "--partition.alpha=2", "--server.no_include-base-station", "--out", "x", "--layer", "y"]
-    expected = ["channel.snr_db", "partition.alpha", "server.include_base_station", "encode.layer"]
-    assert given_settings(Experiment, words, SHORT_NAMES) == expected
+    expected = ["channel.snr_db", "partition.alpha", "server.include_base_station", "uplink.layer"]
+    assert given_settings(Experiment, with_full_names(words, full_name)) == expected
 
 
 def test_keywords_count_as_given_also_in_groups(caplog):

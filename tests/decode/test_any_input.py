@@ -16,7 +16,7 @@ from aircomp.decode.base import MAX_DEVICES
 from aircomp.encode.schedule import combine, estimate_snr_db
 from aircomp.errors import AirCompError, ConfigError, ShapeError
 from aircomp.testing import check_decoded
-from aircomp.uplinks.base import Reception, aggregate_reception
+from aircomp.uplinks.outputs import Counts, aggregate_output
 
 LARGEST = torch.finfo(torch.float32).max
 NETS: dict[str, dict] = {
@@ -135,9 +135,15 @@ def check(name: str, case: Case) -> None:
     if case.given["num_active"] is not None:
         assert decoded.num_active == round(case.given["num_active"])
     codewords = torch.randn(n, 3, generator=generator(0, "codewords"))
-    reception = Reception(3 * J, decoded.num_active_hat, decoded.counts, codewords, soft_counts=decoded.mean)
+    output = Counts(
+        counts=decoded.counts,
+        codewords=codewords,
+        num_params=3 * J,
+        num_active_hat=decoded.num_active_hat,
+        soft_counts=decoded.mean,
+    )
     for readout in ("integers", "soft", "norm", "unbiased"):
-        update = aggregate_reception(reception, "mean", 0.8, readout)
+        update = aggregate_output(output, "mean", readout=readout)
         assert torch.isfinite(update).all(), readout
         assert update.abs().max() <= 3 * J * codewords.abs().max()  # at most all devices of the round in one slot
     for repeat in (1, 4):

@@ -24,7 +24,7 @@ def run(updates: torch.Tensor, delivered: list[bool], chosen: FeedbackSettings):
         reconstruction = coarse(message)
         if through:
             total = total + reconstruction
-        memory = remember(message, reconstruction, through, chosen, update_norm=float(update.norm()))
+        memory = remember(message, reconstruction if through else 0 * message, chosen, update_norm=float(update.norm()))
     return total, memory
 
 
@@ -49,15 +49,15 @@ def test_off_neither_adds_nor_keeps_anything(rng):
     off = FeedbackSettings(kind="off")
     update = torch.randn(5, generator=rng)
     assert torch.equal(add_memory(update, torch.ones(5), off), update)
-    for delivered in (True, False):
-        assert remember(update, coarse(update), delivered, off, update_norm=1.0) is None
+    for sent in (coarse(update), torch.zeros_like(update)):
+        assert remember(update, sent, off, update_norm=1.0) is None
 
 
 @pytest.mark.parametrize("kind", ["plain", "decayed", "clipped"])
 def test_a_device_that_did_not_get_through_keeps_its_whole_message(kind, rng):
     message = torch.randn(5, generator=rng)
     chosen = FeedbackSettings(kind=kind)
-    memory = remember(message, coarse(message), False, chosen, update_norm=float(message.norm()))
+    memory = remember(message, torch.zeros_like(message), chosen, update_norm=float(message.norm()))
     assert memory is not None
     assert torch.equal(memory, message)
     message += 1  # the memory is its own tensor
@@ -70,7 +70,7 @@ def test_decayed_memory_fades_each_time_it_is_used():
     memory = torch.tensor([8.0, -8.0])
     for expected in (4.0, 2.0, 1.0):
         message = add_memory(nothing, memory, chosen)
-        memory = remember(message, nothing, True, chosen, update_norm=0.0)
+        memory = remember(message, nothing, chosen, update_norm=0.0)
         assert memory is not None
         assert memory.tolist() == [expected, -expected]
 
@@ -84,15 +84,15 @@ def test_a_decay_of_one_is_plain(rng):
 
 def test_clipped_memory_is_scaled_to_the_limit_in_its_own_direction():
     chosen = FeedbackSettings(kind="clipped", max_ratio=5.0)
-    memory = remember(torch.tensor([60.0, 80.0]), torch.zeros(2), True, chosen, update_norm=2.0)
+    memory = remember(torch.tensor([60.0, 80.0]), torch.zeros(2), chosen, update_norm=2.0)
     # norm 100, limit 10; one float32 multiplication
     torch.testing.assert_close(memory, torch.tensor([6.0, 8.0]), rtol=1e-6, atol=0)
 
 
 def test_clipped_memory_within_the_limit_keeps_its_bits(rng):
     message = torch.randn(9, generator=rng)
-    clipped = remember(message, coarse(message), True, FeedbackSettings(kind="clipped"), update_norm=10.0)
-    plain = remember(message, coarse(message), True, FeedbackSettings(), update_norm=10.0)
+    clipped = remember(message, coarse(message), FeedbackSettings(kind="clipped"), update_norm=10.0)
+    plain = remember(message, coarse(message), FeedbackSettings(), update_norm=10.0)
     assert clipped is not None
     assert plain is not None
     assert torch.equal(clipped, plain)
@@ -107,14 +107,16 @@ def test_clipped_memory_never_exceeds_the_ratio(delivered, seed):
     for through in delivered:
         update = torch.randn(6, generator=rng)
         message = add_memory(update, memory, chosen)
-        memory = remember(message, coarse(message), through, chosen, update_norm=float(update.norm()))
+        memory = remember(
+            message, coarse(message) if through else 0 * message, chosen, update_norm=float(update.norm())
+        )
         assert feedback_ratio(memory, update) <= 0.5 * (1 + 1e-5)  # float32 norms
 
 
 def test_a_zero_update_clears_a_clipped_memory_without_dividing_by_zero():
     chosen = FeedbackSettings(kind="clipped")
     for message in (torch.ones(3), torch.zeros(3)):
-        memory = remember(message, torch.zeros(3), True, chosen, update_norm=0.0)
+        memory = remember(message, torch.zeros(3), chosen, update_norm=0.0)
         assert memory is not None
         assert memory.tolist() == [0.0, 0.0, 0.0]
 
@@ -125,7 +127,7 @@ def test_inputs_are_left_alone(kind, rng):
     before = update.clone(), memory.clone()
     chosen = FeedbackSettings(kind=kind)
     message = add_memory(update, memory, chosen)
-    remember(message, coarse(message), True, chosen, update_norm=0.1)
+    remember(message, coarse(message), chosen, update_norm=0.1)
     assert torch.equal(update, before[0])
     assert torch.equal(memory, before[1])
 

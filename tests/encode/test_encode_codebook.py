@@ -5,8 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aircomp.encode.codebook import EncodeSettings, codebook_kinds, count, encode, make_codebook
+from aircomp.encode.codebook import codebook_kinds, count, encode, make_codebook
 from aircomp.errors import ConfigError, ShapeError
+from aircomp.uplinks.settings import UplinkSettings
 
 EPS = torch.finfo(torch.float32).eps
 
@@ -145,8 +146,8 @@ def test_impossible_codebooks_are_refused(
 
 
 def test_settings_know_the_kinds_that_can_be_made():
-    assert [EncodeSettings.parse({"codebook": kind}).codebook for kind in codebook_kinds()] == codebook_kinds()
+    assert [UplinkSettings.parse({"codebook": kind}).codebook for kind in codebook_kinds()] == codebook_kinds()
     with pytest.raises(ConfigError, match="codebook = 'hadamard'"):
-        EncodeSettings.parse({"codebook": "hadamard"})
+        UplinkSettings.parse({"codebook": "hadamard"})
     with pytest.raises(ConfigError, match="codeword_length = 0"):
-        EncodeSettings.parse({"codeword_length": 0})
+        UplinkSettings.parse({"codeword_length": 0})

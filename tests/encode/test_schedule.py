@@ -5,8 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aircomp.encode.schedule import AirSettings, choose_repeat, combine, estimate_snr_db, only, place, schedule
+from aircomp.decode.copies import combine, estimate_snr_db
+from aircomp.encode.schedule import choose_repeat, put_slots, schedule, take_slots
 from aircomp.errors import ConfigError
+from aircomp.uplinks.settings import UplinkSettings
 
 energies = st.lists(st.integers(0, 4), min_size=1, max_size=40)  # few values: many ties
 
@@ -45,7 +47,7 @@ def test_asked_slots_are_unique_and_ascending_and_use_up_the_air_but_never_more(
 def test_no_slot_can_be_sent_more_often_than_there_are_slots():
     assert schedule(torch.ones(3), 1) is None
     assert schedule(torch.ones(3), 3).tolist() == [0]
-    with pytest.raises(ConfigError, match=r"air\.repeat = 4: expected at least 1 and at most the 3 slots"):
+    with pytest.raises(ConfigError, match=r"repeat = 4: expected at least 1 and at most the 3 slots"):
         schedule(torch.ones(3), 4)
 
 
@@ -55,12 +57,12 @@ def test_placing_undoes_selecting_and_leaves_zeros(seed, repeat, devices):
     rng = torch.Generator().manual_seed(seed)
     rows = torch.randn(*[2] * devices, 11, 3, generator=rng)
     asked = schedule(torch.rand(11, generator=rng), repeat)
-    placed = place(only(rows, asked), asked, 11)
+    placed = put_slots(take_slots(rows, asked), asked, 11)
     others = [slot for slot in range(11) if slot not in asked.tolist()]
-    assert torch.equal(only(placed, asked), only(rows, asked))
+    assert torch.equal(take_slots(placed, asked), take_slots(rows, asked))
     assert not placed[..., others, :].any()
-    assert place(rows, None, 11) is rows
-    assert only(rows, None) is rows
+    assert put_slots(rows, None, 11) is rows
+    assert take_slots(rows, None) is rows
 
 
 def test_combining_averages_the_copies_of_each_slot_one_by_one(rng):
@@ -114,13 +116,13 @@ def test_the_estimated_snr_is_finite_without_noise_and_without_signal():
 @given(low=st.floats(-40, 80), high=st.floats(-40, 80), energy=st.lists(st.floats(0, 1e6), min_size=1, max_size=60))
 @settings(deadline=None, max_examples=200)
 def test_auto_never_repeats_more_at_a_higher_snr_and_never_beyond_the_slots(low, high, energy):
-    auto, own = AirSettings(repeat="auto"), torch.tensor(energy, dtype=torch.float64)
+    auto, own = "auto", torch.tensor(energy, dtype=torch.float64)
     low, high = sorted((low, high))
     assert len(energy) >= choose_repeat(auto, low, own) >= choose_repeat(auto, high, own) >= 1
 
 
 def test_auto_weighs_what_is_not_asked_for_against_what_is_not_decoded():
-    auto = AirSettings(repeat="auto")
+    auto = "auto"
     shapes = {"flat": torch.ones(400), "digits": torch.linspace(1, 0, 400) ** 2, "heavy": torch.logspace(0, -8, 400)}
     chosen = {
         name: [choose_repeat(auto, snr_db, energy) for snr_db in (-12.0, -5.0, 0.0, 4.0, 10.0, 40.0)]
@@ -132,15 +134,15 @@ def test_auto_weighs_what_is_not_asked_for_against_what_is_not_decoded():
 
 
 def test_auto_sends_once_until_it_knows_the_snr_and_where_there_is_nothing_to_send():
-    assert choose_repeat(AirSettings(repeat="auto"), None, torch.ones(100)) == 1
-    assert choose_repeat(AirSettings(repeat="auto"), -20.0, torch.zeros(100)) == 1
+    assert choose_repeat("auto", None, torch.ones(100)) == 1
+    assert choose_repeat("auto", -20.0, torch.zeros(100)) == 1
 
 
 def test_a_given_number_is_kept_whatever_the_snr():
-    assert [choose_repeat(AirSettings(repeat=2), snr, torch.ones(100)) for snr in (None, -20.0, 20.0)] == [2, 2, 2]
+    assert [choose_repeat(2, snr, torch.ones(100)) for snr in (None, -20.0, 20.0)] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("repeat", [0, -1, "often", 1.5])
 def test_other_numbers_of_copies_are_refused(repeat):
     with pytest.raises(ConfigError, match="repeat"):
-        AirSettings(repeat=repeat)
+        UplinkSettings(repeat=repeat)

@@ -13,35 +13,32 @@ class Spy:
     """Wraps an uplink and keeps what passes through it."""
 
     def __init__(self, uplink):
-        self.uplink, self.name = uplink, uplink.name
+        self.uplink, self.name, self.offers, self.uses_radio = uplink, uplink.name, uplink.offers, uplink.uses_radio
+        self.estimates_num_active, self.side_information = uplink.estimates_num_active, uplink.side_information
         self.messages, self.receptions, self.base = [], [], []
 
-    def broadcast(self, base_update, *, rng):
+    def broadcast(self, base_update, memory, *, rng):
         self.base.append(base_update.clone())
-        return self.uplink.broadcast(base_update, rng=rng)
+        return self.uplink.broadcast(base_update, memory, rng=rng)
 
-    def encode(self, messages, announced):
+    def encode(self, messages, announced, csi, *, rng):
         self.messages.append(messages.clone())
-        return self.uplink.encode(messages, announced)
+        return self.uplink.encode(messages, announced, csi, rng=rng)
 
-    def transmit(self, encoded, announced, *, rng):
-        return self.uplink.transmit(encoded, announced, rng=rng)
+    def decode(self, received, announced, csi):
+        output, memory = self.uplink.decode(received, announced, csi)
+        self.receptions.append(output)
+        return output, memory
 
-    def decode(self, received, announced):
-        self.receptions.append(self.uplink.decode(received, announced))
-        return self.receptions[-1]
-
-    def cost(self, num_params, num_active):
-        return self.uplink.cost(num_params, num_active)
-
-    def diagnose(self, encoded, announced, reception):
-        return self.uplink.diagnose(encoded, announced, reception)
+    def diagnose(self, sent, announced, output):
+        return self.uplink.diagnose(sent, announced, output)
 
 
 def ideal(**options):
+    from aircomp.uplinks.base import UplinkContext
     from aircomp.uplinks.ideal import IdealUplink
 
-    return Spy(IdealUplink(**options))
+    return Spy(IdealUplink(UplinkContext(**options)))
 
 
 def step_taken(result, start):
@@ -140,7 +137,7 @@ def test_estimated_buffers_are_the_sum_over_the_rounded_estimate(quick, digits):
     exchanges = []
     settings = {"buffers": "estimated", "rounds": 1, "uplink": "amp-da", "channel.snr_db": -10.0}
     result = run(quick.changed(**settings), digits, model=with_batch_norm(), on_round=lambda _, e: exchanges.append(e))
-    number = round(exchanges[0].reception.num_active_hat)
+    number = round(exchanges[0].exchange.output.num_active_hat)
     assert number != result.metrics[0]["num_active"]  # or it would be the average
     assert torch.equal(result.state.buffers, exchanges[0].buffers.sum(dim=0) / number)
 
@@ -154,11 +151,10 @@ def test_estimated_buffers_need_an_estimate(quick, digits, uplink):
 def test_devices_keep_the_slots_that_were_not_asked_for(quick, digits):
     exchanges = []
     settings = {"rounds": 1, "uplink": "perfect", "air.repeat": 4}
-    result = run(quick.changed(**settings), digits, on_round=lambda _, exchange: exchanges.append(exchange))
-    announced, sent = exchanges[0].announced, exchanges[0].messages
-    length = announced.quantizer.codebook.shape[1]
-    slots = torch.arange(sent.shape[1]) // length
-    kept = ~torch.isin(slots, announced.asked)
+    result = run(quick.changed(**settings), digits, on_round=lambda _, e: exchanges.append(e.exchange))
+    asked, sent = exchanges[0].announced.downlink, exchanges[0].messages
+    slots = torch.arange(sent.shape[1]) // asked["codebook"].shape[1]
+    kept = ~torch.isin(slots, asked["asked"])
     memories = torch.stack(list(result.state.memories.values()))
     assert 0.7 < kept.float().mean() < 0.8  # three quarters of the slots
     assert torch.equal(memories[:, kept], sent[:, kept])
@@ -170,10 +166,10 @@ def test_the_model_moves_only_in_the_slots_that_were_asked_for(quick, digits):
     settings = {"uplink": "gamp", "air.repeat": 2, "snr_db": -5.0}
     start = run(quick.changed(rounds=0), digits)
     result = run(quick.changed(rounds=1), digits, on_round=lambda _, e: exchanges.append(e), **settings)
-    announced = exchanges[0].announced
-    slots = torch.arange(len(start.state.weights)) // announced.quantizer.codebook.shape[1]
+    asked = exchanges[0].exchange.announced.downlink
+    slots = torch.arange(len(start.state.weights)) // asked["codebook"].shape[1]
     moved = step_taken(result, start) != 0
-    assert not moved[~torch.isin(slots, announced.asked)].any()
+    assert not moved[~torch.isin(slots, asked["asked"])].any()
     assert moved.any()
 
 
@@ -184,12 +180,11 @@ def test_the_air_follows_the_snr_estimated_in_the_round_before(quick, digits):
     assert all(record["repeat"] > 1 for record in noisy.metrics[1:])
     clean = run(quick, digits, snr_db=20.0, **settings)
     assert all(record["repeat"] == 1 for record in clean.metrics)
-    assert clean.state.snr_db > 10 > noisy.state.snr_db
+    assert clean.state.uplink_memory["snr_db"] > 10 > noisy.state.uplink_memory["snr_db"]
 
 
-def test_uplinks_that_estimate_no_snr_need_not_know_of_it(quick, digits):
-    result = run(quick.changed(**{"rounds": 2, "air.repeat": "auto"}), digits, uplink=ideal())
-    assert result.state.snr_db is None
+def test_uplinks_without_a_memory_remember_nothing(quick, digits):
+    assert run(quick.changed(rounds=2), digits, uplink=ideal()).state.uplink_memory == {}
 
 
 def test_a_readout_reaches_the_server_step(quick, digits):

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from aircomp.channel.awgn import Awgn
+from aircomp.channel.base import AtDevices, Csi
 from aircomp.common.artefact import read_json, read_tensors, tensor_hash, write_tensors
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
@@ -54,7 +55,7 @@ def test_a_resumed_run_ends_in_the_same_bits(quick, digits, tmp_path, options):
     assert torch.equal(whole.state.weights, parts.state.weights)
     assert whole.state.memories.keys() == parts.state.memories.keys()
     assert all(torch.equal(whole.state.memories[d], parts.state.memories[d]) for d in whole.state.memories)
-    assert whole.state.snr_db == parts.state.snr_db
+    assert dict(whole.state.uplink_memory) == dict(parts.state.uplink_memory)
 
 
 COMMAND = [sys.executable, "-m", "aircomp", "simulate", "digits", "--uplink", "perfect", "--rounds", "12"]
@@ -227,12 +228,15 @@ def test_a_users_own_decoder_and_channel_carry_a_run(quick, digits):
             return make_decoder("gamp", codebook).decode(received, popularity)
 
     class Clean:
-        def transmit(self, signal, *, num_active, rng):
-            return signal
+        def sound(self, num_devices, num_uses, *, rng):
+            return Csi(AtDevices(num_devices))
+
+        def carry(self, signal, csi, *, rng):
+            return signal.superpose(csi.with_power)
 
     run = simulate(quick, dataset=digits, decoder=Mine(), channel=Clean())
     assert Mine.calls == 3
-    assert run.row["uplink"] == run.experiment.uplink == run.experiment.own.decoder
+    assert run.row["uplink"] == run.experiment.uplink.name == run.experiment.own.decoder
     assert run.row["uplink"].endswith("<locals>.Mine")
     assert run.experiment.own.channel.endswith("<locals>.Clean")
     assert run.row["snr_db"] is None  # the channel's own affair

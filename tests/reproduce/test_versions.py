@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 from aircomp.common.artefact import write_text
+from aircomp.fl.experiment import with_present_names
 from aircomp.reproduce.jobs import VERSIONS, Job, run_jobs
 from aircomp.reproduce.rounds import WAYS
 from aircomp.reproduce.work import KINDS, run_job
@@ -92,7 +93,8 @@ def fragments_of(path):
 
 
 def digest(text):
-    return hashlib.sha256(json.dumps(tomllib.loads(text), sort_keys=True).encode()).hexdigest()[:8]
+    settings = with_present_names(tomllib.loads(text))  # the names of settings may change, their values not
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def changes(stored, present):

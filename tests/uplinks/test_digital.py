@@ -7,21 +7,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aircomp.aggregation import aggregate, aggregator_names
-from aircomp.channel.awgn import Awgn, superpose
-from aircomp.channel.snr import ChannelSettings
+from aircomp.aggregation.readout import not_shrunk, towards_sum
+from aircomp.channel.awgn import Awgn, add_noise, superpose
+from aircomp.channel.snr import noise_variance
 from aircomp.decode.gamp import Gamp
 from aircomp.decode.rounding import round_to_sum
 from aircomp.device.feedback import FeedbackSettings, remember
-from aircomp.encode.codebook import EncodeSettings, count, encode, make_codebook
-from aircomp.encode.schedule import AirSettings
+from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ConfigError
+from aircomp.link import Link, broadcast, carry, communicate, encode, sound
 from aircomp.quantize.codebook import QuantizeSettings, build
 from aircomp.quantize.fragment import split
 from aircomp.quantize.nearest import nearest
-from aircomp.uplinks.base import Reception, aggregate_reception, not_shrunk, towards_sum
+from aircomp.uplinks.base import UplinkContext
+from aircomp.uplinks.cost import dry_run
 from aircomp.uplinks.decoders import make_decoder
-from aircomp.uplinks.digital import DigitalUplink
+from aircomp.uplinks.digital import SNR_DB, DigitalUplink
+from aircomp.uplinks.outputs import Mean, aggregate_output
 from aircomp.uplinks.schemes import make_uplink, uplink_names
+from aircomp.uplinks.settings import UplinkSettings
 
 SMALL = QuantizeSettings(fragment_length=4, num_codewords=16)
 
@@ -30,58 +34,50 @@ def heavy_tailed(devices, params, rng):
     return torch.randn(devices, params, generator=rng) ** 3
 
 
-def small_link(name="gamp", snr_db=200.0, **options):
-    return make_uplink(
-        name,
-        quantize=SMALL,
-        encode=EncodeSettings(codebook="two-bases", codeword_length=16),
-        channel=ChannelSettings(snr_db=snr_db),
-        **options,
-    )
+def small_link(name="gamp", snr_db=200.0, snr_reference="round", *, decoder=None, context=None, **options):
+    settings = UplinkSettings(name=name, quantize=SMALL, codebook="two-bases", codeword_length=16, **options)
+    context = UplinkContext(snr_reference=snr_reference, **(context or {}))
+    return Link(make_uplink(settings, context, decoder=decoder), Awgn(snr_db, snr_reference))
 
 
-def send(uplink, messages, base, seed=0):
-    announced = uplink.broadcast(base, rng=torch.Generator().manual_seed(seed))
-    encoded = uplink.encode(messages, announced)
-    received = uplink.transmit(encoded, announced, rng=torch.Generator().manual_seed(seed + 1))
-    return announced, encoded, uplink.decode(received, announced)
+def send(link, messages, base):
+    return communicate(link, base, messages, {}, 0)
+
+
+def diagnosis(link, exchange):
+    return link.uplink.diagnose(exchange.sent, exchange.announced, exchange.output)
 
 
 @pytest.mark.parametrize("name", [n for n in uplink_names() if n not in ("ideal", "amp-da-net")])
 def test_without_noise_the_link_delivers_the_mean_of_the_quantised_messages(name, rng):
     messages, base = heavy_tailed(5, 403, rng), heavy_tailed(1, 403, rng)[0]
-    uplink = small_link(name)
-    _, encoded, reception = send(uplink, messages, base)
-    update = aggregate_reception(reception, "mean", 0.8)
+    exchange = send(small_link(name), messages, base)
     # a sum of five codewords in another order: float32 rounding of entries up to about 30
-    torch.testing.assert_close(update, encoded.reconstruction.mean(dim=0), rtol=1e-5, atol=1e-5)
-    assert round(reception.num_active_hat) == 5
+    torch.testing.assert_close(exchange.update, exchange.sent.reconstruction.mean(dim=0), rtol=1e-5, atol=1e-5)
+    assert round(exchange.output.num_active_hat) == 5
 
 
 def test_the_air_carries_the_sum_of_the_devices_codewords(rng):
     messages, base = heavy_tailed(5, 403, rng), heavy_tailed(1, 403, rng)[0]
     codebook = make_codebook("gaussian", 16, 8, rng=rng)
-    uplink = DigitalUplink("mine", codebook, make_decoder("gamp", codebook), Awgn(float("inf")), SMALL)
-    announced = uplink.broadcast(base, rng=rng)
-    encoded = uplink.encode(messages, announced)
-    received = uplink.transmit(encoded, announced, rng=rng)
-    expected = encode(encoded.payload, codebook).sum(dim=0)
+    uplink = DigitalUplink("mine", codebook, make_decoder("gamp", codebook), UplinkSettings(quantize=SMALL))
+    sent, received = on_the_air(Link(uplink, Awgn(float("inf"))), messages, base)
+    expected = sum(codebook[indices] for indices in sent.signal.indices)
     torch.testing.assert_close(received, expected, rtol=1e-5, atol=1e-6)  # float32 sums of five terms
 
 
 def test_the_base_station_joins_the_counts_with_its_own_codeword(rng):
     messages, base = heavy_tailed(3, 403, rng), heavy_tailed(1, 403, rng)[0]
-    _, _, alone = send(small_link("perfect"), messages, base)
-    announced, _, joined = send(small_link("perfect", include_base_station=True), messages, base)
-    extra = joined.counts - alone.counts
-    assert torch.equal(extra.argmax(dim=1), announced.quantizer.base_indices)
-    assert (extra.sum(dim=1) == 1).all()
+    alone = send(small_link("perfect"), messages, base)
+    joined = send(small_link("perfect", context={"include_base_station": True}), messages, base)
+    own = joined.announced.kept.quantizer.codebook[joined.announced.kept.quantizer.base_indices].flatten()[:403]
+    alone, joined = (aggregate_output(e.output, "mean", readout="integers") for e in (alone, joined))
+    torch.testing.assert_close(joined, (3 * alone + own) / 4, rtol=1e-5, atol=1e-5)  # float32 sums of four terms
 
 
 def test_diagnosis_reports_perfect_numbers_for_a_perfect_link(rng):
-    uplink = small_link("perfect")
-    announced, encoded, reception = send(uplink, heavy_tailed(4, 403, rng), heavy_tailed(1, 403, rng)[0])
-    measured = uplink.diagnose(encoded, announced, reception)
+    link = small_link("perfect")
+    measured = diagnosis(link, send(link, heavy_tailed(4, 403, rng), heavy_tailed(1, 403, rng)[0]))
     assert (measured["count_accuracy"], measured["update_nmse"], measured["pupe"]) == (1.0, 0.0, 0.0)
 
 
@@ -89,65 +85,68 @@ def test_noise_costs_accuracy(rng):
     messages, base = heavy_tailed(8, 4003, rng), heavy_tailed(1, 4003, rng)[0]
     accuracies = []
     for snr_db in (-10.0, 5.0, 30.0):
-        uplink = small_link("gamp", snr_db)
-        announced, encoded, reception = send(uplink, messages, base)
-        accuracies.append(uplink.diagnose(encoded, announced, reception)["count_accuracy"])
+        link = small_link("gamp", snr_db)
+        accuracies.append(diagnosis(link, send(link, messages, base))["count_accuracy"])
     assert accuracies[0] < accuracies[1] < accuracies[2]
 
 
 def test_the_cost_is_the_papers(rng):
-    uplink = make_uplink("amp-da", quantize=QuantizeSettings(), encode=EncodeSettings(), channel=ChannelSettings())
-    cost = uplink.cost(269_722, 10)
-    assert (cost.num_slots, cost.channel_uses) == (13_487, 863_168)
+    air = dry_run(make_uplink("amp-da"), 269_722, 1)
+    assert (air.num_slots, air.channel_uses) == (13_487, 863_168)
+    assert float(air.energy) == pytest.approx(13_487, rel=1e-5)  # float32 codewords of energy one
 
 
 def test_codebooks_of_different_sizes_are_refused(rng):
     codebook = make_codebook("gaussian", 8, 8, rng=rng)
     with pytest.raises(ConfigError, match="num_codewords = 16, but the random-access codebook has 8"):
-        DigitalUplink("mine", codebook, make_decoder("gamp", codebook), Awgn(10.0), SMALL)
+        DigitalUplink("mine", codebook, make_decoder("gamp", codebook), UplinkSettings(quantize=SMALL))
 
 
 def test_a_rule_that_the_scheme_cannot_serve_is_refused():
-    mean_only = Reception(num_params=3, num_active_hat=2.0, mean=torch.ones(3))
-    assert torch.equal(aggregate_reception(mean_only, "mean", 0.8), torch.ones(3))
-    with pytest.raises(ConfigError, match="offers the mean"):
-        aggregate_reception(mean_only, "majority-vote", 0.8)
+    mean_only = Mean(mean=torch.ones(3), num_active_hat=2.0)
+    assert torch.equal(aggregate_output(mean_only, "mean"), torch.ones(3))
+    with pytest.raises(ConfigError, match="offers a mean"):
+        aggregate_output(mean_only, "majority-vote")
 
 
 def repeated(repeat, name="gamp", snr_db=200.0, **options):
-    return small_link(name, snr_db, air=AirSettings(repeat=repeat), **options)
+    return small_link(name, snr_db, repeat=repeat, **options)
+
+
+def on_the_air(link, messages, base):
+    """Return what is sent and what the antenna hears."""
+    announced = broadcast(link, base, {}, 0)
+    csi = sound(link, len(messages), announced, 0)
+    sent = encode(link, messages, announced, csi, 0)
+    return sent, carry(link, sent, csi, 0)[0]
 
 
 def test_every_slot_once_gives_the_bits_of_the_stages_one_after_the_other(rng):
     messages, base = heavy_tailed(5, 403, rng), heavy_tailed(1, 403, rng)[0]
-    _, encoded, reception = send(repeated(1, snr_db=3.0), messages, base)
-    quantizer = build(split(base, 4), SMALL, rng=torch.Generator().manual_seed(0))
+    exchange, link = send(repeated(1, snr_db=3.0), messages, base), small_link(snr_db=3.0)
+    quantizer = build(split(base, 4), SMALL, rng=link.rng("codebook", 0))
     indices = nearest(split(messages, 4), quantizer.codebook)
-    uplink = small_link(snr_db=3.0)
-    signal = superpose(count(indices, 16), uplink.codebook)
-    received = Awgn(3.0).transmit(signal, num_active=5, rng=torch.Generator().manual_seed(1))
-    decoded = uplink.decoder.decode(
+    signal = superpose(count(indices, 16), link.uplink.codebook)
+    received = add_noise(signal, noise_variance(signal, 3.0, "round", num_active=5), rng=link.rng("noise", 0))
+    decoded = link.uplink.decoder.decode(
         received, quantizer.popularity, bs_indices=quantizer.base_indices, quant_codebook=quantizer.codebook
     )
-    assert torch.equal(encoded.payload, indices)
-    assert torch.equal(reception.counts, decoded.counts)
-    assert torch.equal(reception.soft_counts, decoded.mean)
-    assert reception.asked is None
+    assert torch.equal(exchange.sent.signal.indices, indices)
+    assert torch.equal(exchange.output.counts, decoded.counts)
+    assert torch.equal(exchange.output.soft_counts, decoded.mean)
+    assert exchange.output.asked is None
 
 
 @pytest.mark.parametrize("repeat", [2, 4])
 def test_repeated_slots_meet_the_noise_of_single_ones_copy_by_copy(repeat, rng):
     messages, base = heavy_tailed(5, 203, rng), heavy_tailed(1, 203, rng)[0]
-    uplink = repeated(repeat, snr_db=2.0)
-    announced = uplink.broadcast(base, rng=torch.Generator().manual_seed(0))
-    encoded = uplink.encode(messages, announced)
-    received = uplink.transmit(encoded, announced, rng=torch.Generator().manual_seed(1))
-    signals = [
-        sum(uplink.codebook[int(device[slot])] for device in encoded.payload) for slot in range(len(announced.asked))
-    ]
+    link = repeated(repeat, snr_db=2.0)
+    sent, received = on_the_air(link, messages, base)
+    chosen, codebook = sent.signal.indices, link.uplink.codebook
+    signals = [sum(codebook[int(device[slot])] for device in chosen) for slot in range(chosen.shape[1])]
     # one noise for the round, set by the power of what is in the air; sending it again changes no power
     noise_var = sum(float(s.double().square().sum()) for s in signals) / (16 * len(signals)) / 10**0.2
-    noise = torch.Generator().manual_seed(1)
+    noise = link.rng("noise", 0)
     row = 0
     for signal in signals:
         for _ in range(repeat):
@@ -160,11 +159,10 @@ def test_repeated_slots_meet_the_noise_of_single_ones_copy_by_copy(repeat, rng):
 @pytest.mark.parametrize("name", [n for n in uplink_names() if n not in ("ideal", "amp-da-net")])
 def test_without_noise_a_repeated_link_delivers_the_mean_of_what_was_asked_for(name, rng):
     messages, base = heavy_tailed(5, 403, rng), heavy_tailed(1, 403, rng)[0]
-    announced, encoded, reception = send(repeated(2, name), messages, base)
-    update = aggregate_reception(reception, "mean", 0.8)
+    exchange = send(repeated(2, name), messages, base)
     # a sum of five codewords in another order: float32 rounding of entries up to about 30
-    torch.testing.assert_close(update, encoded.reconstruction.mean(dim=0), rtol=1e-5, atol=1e-5)
-    assert len(announced.asked) == 50  # of 101 slots
+    torch.testing.assert_close(exchange.update, exchange.sent.reconstruction.mean(dim=0), rtol=1e-5, atol=1e-5)
+    assert len(exchange.announced.downlink["asked"]) == 50  # of 101 slots
 
 
 def divided(counts, codewords):
@@ -175,9 +173,9 @@ def divided(counts, codewords):
 @pytest.mark.parametrize("own", [False, True])
 def test_every_rule_gives_zero_where_nothing_was_asked_for(rule, own, rng):
     messages, base = heavy_tailed(5, 403, rng), heavy_tailed(1, 403, rng)[0]
-    announced, _, reception = send(repeated(4, snr_db=5.0, include_base_station=own), messages, base)
-    update = split(aggregate_reception(reception, rule, 0.8), 4)
-    asked = torch.zeros(101, dtype=torch.bool).index_fill(0, announced.asked, True)
+    exchange = send(repeated(4, snr_db=5.0, context={"include_base_station": own}), messages, base)
+    update = split(aggregate_output(exchange.output, rule), 4)
+    asked = torch.zeros(101, dtype=torch.bool).index_fill(0, exchange.announced.downlink["asked"], True)
     assert torch.isfinite(update).all()
     assert not update[~asked].any()
     assert update[asked].any()
@@ -185,13 +183,14 @@ def test_every_rule_gives_zero_where_nothing_was_asked_for(rule, own, rng):
 
 def test_the_base_station_asks_for_its_own_most_energetic_slots_and_quantises_these_alone(rng):
     base = heavy_tailed(1, 400, rng)[0]
-    announced = small_link(air=AirSettings(repeat=4), slot_layers=torch.arange(100)).broadcast(base, rng=rng)
+    link = repeated(4, context={"slot_layers": torch.arange(100)})
+    kept = broadcast(link, base, {}, 0).kept
     energy = split(base, 4).square().sum(dim=1)
-    unasked = energy.index_fill(0, announced.asked, 0.0)
-    assert energy[announced.asked].min() >= unasked.max()
-    assert torch.equal(announced.slot_layers, announced.asked)
-    chosen = torch.bincount(announced.quantizer.base_indices, minlength=16) / 25
-    torch.testing.assert_close(announced.quantizer.popularity, chosen, rtol=0, atol=1e-7)  # one division each
+    unasked = energy.index_fill(0, kept.asked, 0.0)
+    assert energy[kept.asked].min() >= unasked.max()
+    assert torch.equal(kept.slot_layers, kept.asked)
+    chosen = torch.bincount(kept.quantizer.base_indices, minlength=16) / 25
+    torch.testing.assert_close(kept.quantizer.popularity, chosen, rtol=0, atol=1e-7)  # one division each
 
 
 @given(seed=st.integers(0, 999), repeat=st.integers(1, 6), num_params=st.integers(24, 60))
@@ -200,12 +199,11 @@ def test_what_is_not_asked_for_stays_in_the_error_memory(seed, repeat, num_param
     rng = torch.Generator().manual_seed(seed)
     # small whole numbers: differences and sums are exact
     messages, base = torch.randint(-9, 10, (4, num_params), generator=rng).float().split([3, 1])
-    uplink = repeated(repeat, "perfect")
-    announced = uplink.broadcast(base[0], rng=rng)
-    encoded = uplink.encode(messages, announced)
-    asked = range(-(-num_params // 4)) if announced.asked is None else announced.asked.tolist()
-    for message, reconstruction in zip(messages, encoded.reconstruction, strict=True):
-        memory = remember(message, reconstruction, True, FeedbackSettings(), update_norm=1.0)
+    exchange = send(repeated(repeat, "perfect"), messages, base[0])
+    asked = exchange.announced.kept.asked
+    asked = range(-(-num_params // 4)) if asked is None else asked.tolist()
+    for message, reconstruction in zip(messages, exchange.sent.reconstruction, strict=True):
+        memory = remember(message, reconstruction, FeedbackSettings(), update_norm=1.0)
         assert torch.equal(memory + reconstruction, message)
         for entry in range(num_params):
             if entry // 4 not in asked:
@@ -217,9 +215,8 @@ def test_copies_help_where_noise_costs_accuracy(rng):
     messages, base = heavy_tailed(8, 4003, rng), heavy_tailed(1, 4003, rng)[0]
     accuracies = []
     for repeat in (1, 2, 4):
-        uplink = repeated(repeat, snr_db=-3.0)
-        announced, encoded, reception = send(uplink, messages, base)
-        accuracies.append(uplink.diagnose(encoded, announced, reception)["count_accuracy"])
+        link = repeated(repeat, snr_db=-3.0)
+        accuracies.append(diagnosis(link, send(link, messages, base))["count_accuracy"])
     assert accuracies[0] < accuracies[1] < accuracies[2]
 
 
@@ -238,48 +235,45 @@ class Listener:
 def test_the_decoder_is_told_the_noise_that_copies_reveal_if_it_is_one_for_all(reference, repeat, told, rng):
     messages, base = heavy_tailed(8, 4003, rng), heavy_tailed(1, 4003, rng)[0]
     listener = Listener(make_codebook("two-bases", 16, 16, rng=rng))
-    channel = ChannelSettings(snr_db=-3.0, snr_reference=reference)
-    air = AirSettings(repeat=repeat)
-    uplink = make_uplink("mine", quantize=SMALL, encode=EncodeSettings(), channel=channel, decoder=listener, air=air)
-    _, encoded, reception = send(uplink, messages, base)
-    power = float(superpose(count(encoded.payload, 16), uplink.codebook).double().square().mean())
+    link = small_link("mine", -3.0, reference, decoder=listener, repeat=repeat)
+    exchange = send(link, messages, base)
+    power = float(superpose(count(exchange.sent.signal.indices, 16), listener.codebook).double().square().mean())
     assert listener.told["received"].shape == (1001 // repeat, 16)
     if told:  # 250·16·3 degrees of freedom: a deviation of 1.3 %, four of them
         assert listener.told["noise_var"] == pytest.approx(power * 10**0.3 / 4, rel=0.052)
     else:
         assert listener.told["noise_var"] is None
-    assert reception.snr_db == pytest.approx(
-        -3.0, abs=1.5
-    )  # with one copy it is the decoder's estimate, which is rough
+    # with one copy it is the decoder's estimate, which is rough
+    assert exchange.output.diagnostics["snr_db_hat"] == pytest.approx(-3.0, abs=1.5)
+    assert float(exchange.memory[SNR_DB]) == exchange.output.diagnostics["snr_db_hat"]
 
 
 def test_auto_follows_the_snr_it_is_told(rng):
-    uplink, base = repeated("auto"), heavy_tailed(1, 4003, rng)[0]
-    repeats = [uplink.broadcast(base, rng=rng, snr_db=snr_db).repeat for snr_db in (None, 20.0, -20.0)]
+    link, base = repeated("auto"), heavy_tailed(1, 4003, rng)[0]
+    memories = [{}, {SNR_DB: torch.tensor(20.0)}, {SNR_DB: torch.tensor(-20.0)}]
+    repeats = [broadcast(link, base, memory, 0).kept.repeat for memory in memories]
     assert repeats[:2] == [1, 1]
     assert repeats[2] > 1
 
 
 @pytest.mark.parametrize(("repeat", "slots"), [(1, 13_487), (2, 13_486), (8, 13_480), ("auto", 13_487)])
 def test_repetition_never_costs_more_air(repeat, slots):
-    air = AirSettings(repeat=repeat)
-    options = {"quantize": QuantizeSettings(), "encode": EncodeSettings(), "channel": ChannelSettings(), "air": air}
     for name in ("gamp", "perfect"):
-        cost = make_uplink(name, **options).cost(269_722, 10)
-        assert (cost.num_slots, cost.channel_uses, cost.energy_per_device) == (slots, 64 * slots, slots)
+        air = dry_run(make_uplink(UplinkSettings(name=name, repeat=repeat)), 269_722, 1)
+        assert (air.num_slots, air.channel_uses) == (slots, 64 * slots)
+        assert float(air.energy) == pytest.approx(slots, rel=1e-5)  # float32 codewords of energy one
 
 
 def test_diagnosis_of_a_repeated_link_looks_at_the_asked_slots_only(rng):
-    uplink = repeated(4, "perfect")
-    announced, encoded, reception = send(uplink, heavy_tailed(4, 403, rng), heavy_tailed(1, 403, rng)[0])
-    measured = uplink.diagnose(encoded, announced, reception)
+    link = repeated(4, "perfect")
+    measured = diagnosis(link, send(link, heavy_tailed(4, 403, rng), heavy_tailed(1, 403, rng)[0]))
     assert (measured["count_accuracy"], measured["update_nmse"], measured["repeat"]) == (1.0, 0.0, 4.0)
 
 
 def test_a_readout_forms_the_mean_of_soft_counts_or_keeps_the_norm_of_the_integers(rng):
     messages, base = heavy_tailed(8, 403, rng), heavy_tailed(1, 403, rng)[0]
-    _, _, reception = send(repeated(2, snr_db=0.0), messages, base)
-    hard, soft, norm = (aggregate_reception(reception, "mean", 0.8, r) for r in ("integers", "soft", "norm"))
+    reception = send(repeated(2, snr_db=0.0), messages, base).output
+    hard, soft, norm = (aggregate_output(reception, "mean", readout=r) for r in ("integers", "soft", "norm"))
     devices = reception.soft_counts.sum(dim=1).mean()  # the round's, not the slot's
     mean = towards_sum(reception.soft_counts, float(devices)) / devices
     expected = torch.zeros(101, 4).index_copy(0, reception.asked, mean @ reception.codewords)
@@ -328,32 +322,30 @@ def test_the_unbiased_readout_is_as_long_as_the_truth_along_it(rng):
 
 
 def test_a_readout_changes_nothing_where_counts_are_exact_and_survives_an_empty_update(rng):
-    _, _, exact = send(small_link("ideal"), heavy_tailed(3, 40, rng), heavy_tailed(1, 40, rng)[0])
+    exact = send(small_link("ideal"), heavy_tailed(3, 40, rng), heavy_tailed(1, 40, rng)[0]).output
     for readout in ("soft", "norm", "unbiased"):
-        assert torch.equal(aggregate_reception(exact, "mean", 0.8, readout), aggregate_reception(exact, "mean", 0.8))
-    _, _, nothing = send(small_link("perfect"), torch.zeros(3, 40), torch.zeros(40))
+        assert torch.equal(aggregate_output(exact, "mean", readout=readout), aggregate_output(exact, "mean"))
+    nothing = send(small_link("perfect"), torch.zeros(3, 40), torch.zeros(40)).output
     for readout in ("soft", "norm", "unbiased"):
-        assert not aggregate_reception(nothing, "mean", 0.8, readout).any()
+        assert not aggregate_output(nothing, "mean", readout=readout).any()
     emptied = replace(nothing, counts=0 * nothing.counts, soft_counts=0 * nothing.soft_counts)
     for readout in ("norm", "unbiased"):
-        assert not aggregate_reception(emptied, "mean", 0.8, readout).any()
+        assert not aggregate_output(emptied, "mean", readout=readout).any()
 
 
 def test_the_readout_is_unbiased_for_the_mean_and_integers_for_other_rules(rng):
-    _, _, reception = send(repeated(2, snr_db=0.0), heavy_tailed(8, 403, rng), heavy_tailed(1, 403, rng)[0])
+    reception = send(repeated(2, snr_db=0.0), heavy_tailed(8, 403, rng), heavy_tailed(1, 403, rng)[0]).output
     for rule, readout in (("mean", "unbiased"), ("majority-vote", "integers"), (divided, "integers")):
-        assert torch.equal(
-            aggregate_reception(reception, rule, 0.8), aggregate_reception(reception, rule, 0.8, readout)
-        )
-    integers = aggregate_reception(reception, "mean", 0.8, "integers")
-    assert not torch.allclose(aggregate_reception(reception, "mean", 0.8), integers)
+        assert torch.equal(aggregate_output(reception, rule), aggregate_output(reception, rule, readout=readout))
+    integers = aggregate_output(reception, "mean", readout="integers")
+    assert not torch.allclose(aggregate_output(reception, "mean"), integers)
 
 
 @pytest.mark.parametrize("rule", ["trimmed-mean", divided])
 def test_rules_that_need_integers_refuse_soft_counts(rule, rng):
-    _, _, reception = send(small_link(), heavy_tailed(3, 40, rng), heavy_tailed(1, 40, rng)[0])
+    output = send(small_link(), heavy_tailed(3, 40, rng), heavy_tailed(1, 40, rng)[0]).output
     with pytest.raises(ConfigError, match=r"aggregate\.readout = 'soft' is for the mean, not for '(trimmed|divided)"):
-        aggregate_reception(reception, rule, 0.8, "soft")
+        aggregate_output(output, rule, readout="soft")
 
 
 @pytest.mark.parametrize(
@@ -368,8 +360,8 @@ def test_the_decoder_is_told_what_was_asked_for(kind, expected):
             heard.update(known)
             return super().decode(received, popularity)
 
-    link = small_link(slot_layers=torch.arange(100) // 10, side_information=kind)
-    link.decoder = Listener(link.codebook)
+    link = small_link(context={"slot_layers": torch.arange(100) // 10}, side_information=kind)
+    link.uplink.decoder = Listener(link.uplink.codebook)
     rng = torch.Generator().manual_seed(0)
     width = 100 * SMALL.fragment_length
     send(link, torch.randn(5, width, generator=rng), torch.randn(width, generator=rng))

@@ -17,8 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.adapters.flower_records import (
-    ASKED,
-    CODEBOOK,
+    ANNOUNCED,
     MEMORY,
     ROUND,
     SENT,
@@ -28,10 +27,9 @@ from aircomp.adapters.flower_records import (
     index_dtype,
 )
 from aircomp.device.feedback import FeedbackSettings, add_memory, feedback_ratio, remember
-from aircomp.encode.schedule import only, place
 from aircomp.errors import ShapeError
-from aircomp.quantize.fragment import join, split
-from aircomp.quantize.nearest import lookup, nearest
+from aircomp.uplinks.base import Announced
+from aircomp.uplinks.digital import choose_codewords
 
 
 def uplink_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -63,9 +61,9 @@ def client_name(context: Context) -> str:
 
 
 def _answer(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    ours, announced = message.content.config_records[ROUND], message.content.array_records.get(CODEBOOK)
+    ours, announced = message.content.config_records[ROUND], message.content.array_records.get(ANNOUNCED)
     # the training sees the message as it would be without us
-    message.content = RecordDict({k: v for k, v in message.content.items() if k not in (ROUND, CODEBOOK)})
+    message.content = RecordDict({k: v for k, v in message.content.items() if k not in (ROUND, ANNOUNCED)})
     given = _only_arrays(message.content, "message")
     reply = call_next(message, context)
     if reply.has_error():
@@ -103,20 +101,17 @@ def _send(
         sent, reconstruction = text.numpy(), text
     else:
         sent, reconstruction = _quantize(text, announced)
-    memory = remember(text, reconstruction, True, feedback, update_norm=float(update.norm()))
+    memory = remember(text, reconstruction, feedback, update_norm=float(update.norm()))
     if memory is not None:
         context.state[MEMORY] = ArrayRecord({"memory": Array(memory.numpy())})
     return Array(sent), feedback_ratio(memory, update)
 
 
 def _quantize(text: Float[Tensor, " params"], announced: ArrayRecord) -> tuple[np.ndarray, Float[Tensor, " params"]]:
-    """Return an index for each asked fragment, and what they stand for: zero where nothing was asked."""
-    codebook = torch.from_numpy(announced["codebook"].numpy())
-    asked = torch.from_numpy(announced[ASKED].numpy()) if ASKED in announced else None
-    fragments = split(text, codebook.shape[1])
-    indices = nearest(only(fragments, asked), codebook)
-    reconstruction = join(place(lookup(indices, codebook), asked, len(fragments)), text.numel())
-    return indices.numpy().astype(index_dtype(len(codebook))), reconstruction
+    """Return an index for each asked fragment, and what they stand for."""
+    downlink = {name: torch.from_numpy(array.numpy()) for name, array in announced.items()}
+    indices, reconstruction = choose_codewords(text[None], Announced(text.numel(), 0, downlink))
+    return indices[0].numpy().astype(index_dtype(len(downlink["codebook"]))), reconstruction[0]
 
 
 def _only_arrays(content: RecordDict, what: str) -> ArrayRecord:

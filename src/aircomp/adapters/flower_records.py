@@ -12,10 +12,9 @@ from aircomp.errors import AirCompError, ConfigError, ShapeError, unknown_name
 
 ROUND = "aircomp.round"
 """ConfigRecord, both ways: which round, which device, how its error feedback works."""
-CODEBOOK = "aircomp.codebook"
-"""ArrayRecord to the devices: the quantisation codebook. Not there if the uplink announces none."""
-ASKED = "asked"
-"""Its second array: the fragments to send. Not there if all are."""
+ANNOUNCED = "aircomp.codebook"
+"""ArrayRecord to the devices: what the base station broadcasts, of which devices choose codewords. Not there if they send
+their messages whole."""
 SENT = "aircomp.sent"
 """The array that a reply carries in place of the parameters."""
 MEMORY = "aircomp.common.memory"

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,8 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.adapters.flower_records import (
-    ASKED,
-    CODEBOOK,
+    ANNOUNCED,
     ROUND,
     ClientFailed,
     check_same_arrays,
@@ -32,15 +30,17 @@ from aircomp.adapters.flower_records import (
 )
 from aircomp.adapters.flower_replies import Answer, Roll, collect
 from aircomp.aggregation import Rule
-from aircomp.common import rng as rngs
+from aircomp.aggregation.readout import Readout
+from aircomp.channel.base import Channel, Csi, Direct
 from aircomp.device.feedback import FeedbackSettings
-from aircomp.encode.schedule import AirSettings, place, told_snr
 from aircomp.errors import ConfigError, TrainingDiverged
-from aircomp.quantize.fragment import join, num_slots
-from aircomp.quantize.nearest import lookup
+from aircomp.link import Exchange, Link, aggregate, broadcast, carry, decode, encode, sound
+from aircomp.quantize.fragment import num_slots
 from aircomp.server.step import ServerSettings, ServerState, initial_state, step
-from aircomp.uplinks.base import Encoded, Readout, Reception, Uplink, aggregate_reception, check_readout
-from aircomp.uplinks.digital import Announced
+from aircomp.uplinks.base import Announced, Memory, Sent, Uplink
+from aircomp.uplinks.digital import DigitalUplink, stands_for
+from aircomp.uplinks.meter import measure, record_of
+from aircomp.uplinks.perfect import PerfectUplink
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +55,8 @@ class _Round:
     arrays: ArrayRecord
     names: list[str]
     weights: Float[Tensor, " params"]
-    announced: Any  # the uplink's own
-
-    @property
-    def digital(self) -> Announced | None:
-        return self.announced if isinstance(self.announced, Announced) else None
+    base_update: Float[Tensor, " params"]
+    announced: Announced
 
 
 class UplinkStrategy(Strategy):
@@ -73,6 +70,7 @@ class UplinkStrategy(Strategy):
         strategy: Selects clients, configures and aggregates evaluation, and aggregates clients' metrics.
         uplink: Any of our uplinks, or your own.
         train_base_station: Returns the base station's own trained arrays; the codebook is built from its update.
+        channel: What lies between clients and base station, such as `aircomp.channel.Awgn(10.0)`.
         aggregator: An aggregation rule's name, or a function of (counts, codewords).
         keep: Share of the mass that the trimmed means keep.
         readout: What a mean is formed of: the decoded integers, or the decoder's soft counts as they are or lengthened;
@@ -91,6 +89,7 @@ class UplinkStrategy(Strategy):
         uplink: Uplink,
         train_base_station: TrainBaseStation,
         *,
+        channel: Channel | None = None,
         aggregator: str | Rule = "mean",
         keep: float = 0.8,
         readout: Readout = "auto",
@@ -100,20 +99,22 @@ class UplinkStrategy(Strategy):
         seed: int = 0,
         device: str = "cpu",
     ):
-        self.strategy, self.uplink, self.train_base_station = strategy, uplink, train_base_station
-        check_readout(aggregator, readout)
-        self.aggregator, self.keep, self.parameters = aggregator, keep, parameters
-        self.readout: Readout = readout
-        self.server, self.feedback = server or ServerSettings(), feedback or FeedbackSettings()
-        self.seed, self.device = seed, device
+        if channel is None and uplink.uses_radio:
+            raise ConfigError(
+                f"the uplink {uplink.name!r} uses the radio, but no channel was given; "
+                "expected one, such as channel=aircomp.channel.Awgn(10.0)"
+            )
+        self.strategy, self.train_base_station, self.parameters = strategy, train_base_station, parameters
+        self.link = Link(uplink, channel or Direct(), aggregator, keep=keep, readout=readout, seed=seed)
+        self.server, self.feedback, self.device = server or ServerSettings(), feedback or FeedbackSettings(), device
         self._roll = Roll()
         self._round: _Round | None = None
         self._server_state: ServerState | None = None
-        self._snr_db: float | None = None
+        self._memory: Memory = {}
 
     def summary(self) -> None:
         """Log what is used."""
-        log.info("uplink %s, aggregation %s, server step %s", self.uplink.name, self.aggregator, self.server.kind)
+        log.info("uplink %s, aggregation %s, server step %s", self.link.uplink.name, self.link.rule, self.server.kind)
         self.strategy.summary()
 
     def configure_train(
@@ -138,17 +139,13 @@ class UplinkStrategy(Strategy):
         self._roll, answers = collect(server_round, replies, self._roll)
         if self._round is None:
             return None, None
-        encoded = self._encoded(self._round, answers)
-        announced, uplink = self._round.announced, self.uplink
-        received = uplink.transmit(encoded, announced, rng=rngs.generator(self.seed, "noise", server_round - 1))
-        reception = uplink.decode(received, announced)
-        self._snr_db = reception.snr_db
-        update = aggregate_reception(reception, self.aggregator, self.keep, self.readout).to(self._round.weights)
-        weights = self._step(server_round, self._round.weights, update)
+        exchange = self._communicate(self._round, answers, server_round - 1)
+        self._memory = exchange.memory
+        weights = self._step(server_round, self._round.weights, exchange.update.to(self._round.weights))
         arrays = unflatten(weights, self._round.arrays, self._round.names)
         arrays |= _average_beside(self._round, answers)
         ordered = ArrayRecord({name: arrays[name] for name in self._round.arrays})
-        return ordered, self._metrics(answers, encoded, reception)
+        return ordered, self._metrics(answers, exchange)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -170,10 +167,8 @@ class UplinkStrategy(Strategy):
         trained = self.train_base_station(server_round, arrays)
         check_same_arrays(arrays, trained)
         base_update = (flatten(trained, names) - weights).to(self.device)
-        known = told_snr(getattr(self.uplink, "air", AirSettings()), self._snr_db)
-        codebook_rng = rngs.generator(self.seed, "codebook", server_round - 1)
-        announced = self.uplink.broadcast(base_update, rng=codebook_rng, **known)
-        return _Round(arrays, names, weights, announced)
+        announced = broadcast(self.link, base_update, self._memory, server_round - 1)
+        return _Round(arrays, names, weights, base_update, announced)
 
     def _announcement(self, server_round: int, opened: _Round) -> dict[str, ArrayRecord | ConfigRecord]:
         records: dict[str, ArrayRecord | ConfigRecord] = {
@@ -185,24 +180,37 @@ class UplinkStrategy(Strategy):
                 }
             )
         }
-        if opened.digital is not None:
-            arrays = {"codebook": opened.digital.quantizer.codebook, ASKED: opened.digital.asked}
-            records[CODEBOOK] = ArrayRecord({n: Array(a.cpu().numpy()) for n, a in arrays.items() if a is not None})
+        if isinstance(self.link.uplink, DigitalUplink | PerfectUplink):
+            downlink = opened.announced.downlink
+            records[ANNOUNCED] = ArrayRecord({name: Array(told.cpu().numpy()) for name, told in downlink.items()})
         return records
 
-    def _encoded(self, opened: _Round, answers: list[Answer]) -> Encoded:
-        num_params = opened.weights.numel()
-        if opened.digital is not None:
-            return _place_indices(opened.digital, answers, self.device)
-        messages = torch.stack([a.vector(num_params) for a in answers]).to(self.device)
-        encoded = self.uplink.encode(messages, opened.announced)
-        whole = bool(encoded.delivered.all()) and torch.equal(encoded.reconstruction, messages)
-        if self.feedback.kind != "off" and not whole:
+    def _communicate(self, opened: _Round, answers: list[Answer], index: int) -> Exchange:
+        """Do the rest of `aircomp.link.communicate`, whose first line was done before clients trained."""
+        link, announced = self.link, opened.announced
+        csi = sound(link, len(answers), announced, index)
+        messages, sent = self._sent(opened, answers, csi, index)
+        output, memory = decode(link, carry(link, sent, csi, index), announced, csi)
+        air = measure(link.uplink, announced, sent, csi)
+        return Exchange(opened.base_update, messages, announced, sent, output, aggregate(link, output), memory, air)
+
+    def _sent(self, opened: _Round, answers: list[Answer], csi: Csi, index: int) -> tuple[Tensor, Sent]:
+        """Return what clients sent: the codewords they chose, or their messages, which are encoded here."""
+        announced, uplink = opened.announced, self.link.uplink
+        if isinstance(uplink, DigitalUplink | PerfectUplink):
+            codebook, asked = announced.downlink["codebook"], announced.downlink.get("asked")
+            slots = num_slots(announced.num_params, codebook.shape[1]) if asked is None else len(asked)
+            indices = torch.stack([a.indices(slots, len(codebook)) for a in answers]).to(self.device)
+            chosen = stands_for(indices, announced)
+            return chosen, uplink.send(indices, chosen, announced, csi.at_devices)
+        messages = torch.stack([a.vector(announced.num_params) for a in answers]).to(self.device)
+        sent = encode(self.link, messages, announced, csi, index)
+        if self.feedback.kind != "off" and not torch.equal(sent.reconstruction, messages):
             raise ConfigError(
-                f"the uplink {self.uplink.name!r} leaves out a part of what devices send and announces no codebook, so "
+                f"the uplink {uplink.name!r} leaves out a part of what devices send and announces no codebook, so "
                 "devices under Flower cannot know what to remember; use feedback=FeedbackSettings(kind='off')"
             )
-        return encoded
+        return messages, sent
 
     def _step(self, server_round: int, weights: Tensor, update: Tensor) -> Tensor:
         state = self._server_state or initial_state(self.server, weights.numel(), dtype=weights.dtype)
@@ -214,29 +222,20 @@ class UplinkStrategy(Strategy):
             )
         return weights
 
-    def _metrics(self, answers: list[Answer], encoded: Encoded, reception: Reception) -> MetricRecord:
-        assert self._round is not None  # only called within a round
+    def _metrics(self, answers: list[Answer], exchange: Exchange) -> MetricRecord:
         metrics = _client_metrics(self.strategy, answers)
         ours = {
             "num_active": len(answers),
             "num_lost": len(self._roll.asked) - len(answers),
-            "num_active_hat": reception.num_active_hat,
+            "num_active_hat": exchange.output.num_active_hat,
             "feedback_ratio": float(np.mean([a.feedback_ratio for a in answers])),
-            **self.uplink.diagnose(encoded, self._round.announced, reception),
+            **exchange.output.diagnostics,
+            **self.link.uplink.diagnose(exchange.sent, exchange.announced, exchange.output),
+            **record_of(exchange.air),
         }
         for name, value in ours.items():
             metrics[f"uplink.{name}"] = value
         return metrics
-
-
-def _place_indices(announced: Announced, answers: list[Answer], device: str) -> Encoded:
-    """Return the clients' indices as the uplink's own `encode` would have."""
-    codebook, asked = announced.quantizer.codebook, announced.asked
-    slots = num_slots(announced.num_params, codebook.shape[1])
-    expected = slots if asked is None else len(asked)
-    payload = torch.stack([a.indices(expected, len(codebook)) for a in answers]).to(device)
-    reconstruction = join(place(lookup(payload, codebook), asked, slots), announced.num_params)
-    return Encoded(payload, reconstruction, torch.ones(len(answers), dtype=torch.bool))
 
 
 def _average_beside(opened: _Round, answers: list[Answer]) -> dict[str, Array]:

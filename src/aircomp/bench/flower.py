@@ -16,6 +16,7 @@ from functools import lru_cache, partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+from aircomp.channel import make_channel
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.data.images import ImageData, load
@@ -27,6 +28,7 @@ from aircomp.errors import AirCompError
 from aircomp.fl import models
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.simulate import configure, evaluate, simulate
+from aircomp.uplinks.base import UplinkContext
 from aircomp.uplinks.schemes import make_uplink
 
 SETTINGS, ROUND = "experiment", "round"
@@ -152,7 +154,9 @@ def flower_in_turns(experiment: Experiment, grid: Any) -> dict[str, Callable[[in
         fraction_evaluate=0.0, min_train_nodes=total, min_available_nodes=total, train_metrics_aggr_fn=_count
     )
     base_station = BaseStation(experiment)
-    over_the_air = UplinkStrategy(selection, _uplink(experiment), base_station)
+    over_the_air = UplinkStrategy(
+        selection, _uplink(experiment), base_station, channel=make_channel(experiment.channel, experiment.power)
+    )
     return {
         "Flower alone": partial(_run_flower, selection, grid, experiment),
         "Flower with our uplink": lambda round_index: {
@@ -231,14 +235,9 @@ class BaseStation:
 
 def _uplink(experiment: Experiment) -> Any:
     _, trainer = _workload(experiment.model_dump_json())
-    return make_uplink(
-        experiment.uplink,
-        quantize=experiment.quantize,
-        encode=experiment.encode,
-        channel=experiment.channel,
-        seed=experiment.seed,
-        slot_layers=trainer.model.slot_layers(experiment.quantize.fragment_length),
-    )
+    layers = trainer.model.slot_layers(experiment.uplink.quantize.fragment_length)
+    context = UplinkContext(slot_layers=layers, seed=experiment.seed, snr_reference=experiment.channel.snr_reference)
+    return make_uplink(experiment.uplink, context)
 
 
 @lru_cache(maxsize=1)

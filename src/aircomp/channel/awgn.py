@@ -1,15 +1,17 @@
-"""The real Gaussian multiple-access channel: codewords add up in the air, then the receiver's noise joins (Sec. III-B).
+"""The Gaussian multiple-access channel: signals add up in the air, then the receiver's noise joins (Sec. III-B).
 
-counts [slots, codewords] ──► superpose ──► signal [slots, uses] ──► add_noise ──► received [slots, uses]
+signal ──► superpose under the gains ──► [antennas, slots, uses] ──► add_noise ──► received
 """
 
 from dataclasses import dataclass
-from typing import Protocol, get_args, runtime_checkable
+from typing import get_args
 
 import torch
-from jaxtyping import Float, Real
+from jaxtyping import Float, Inexact, Real
 from torch import Tensor
 
+from aircomp.channel.base import AtDevices, Csi
+from aircomp.channel.signal import Signal
 from aircomp.channel.snr import LOWEST_SNR_DB, SnrReference, noise_variance
 from aircomp.common.checks import check_choice, check_generator, check_number, check_tensor
 from aircomp.errors import ShapeError
@@ -21,52 +23,29 @@ MOST_DEVICES = 1e9
 """More are a mistake: the noise under `transmit` would not be finite."""
 
 
-@runtime_checkable
-class Channel(Protocol):
-    """Anything with this method is a channel.
-
-    It receives what the antenna would see without impairments, the sum of all devices' codewords, and returns what it
-    does see. A channel with a different gain for every device (fading, timing) needs the devices apart and belongs
-    into an uplink's own `transmit`.
-    """
-
-    def transmit(
-        self, signal: Float[Tensor, "slots uses"], *, num_active: int, rng: torch.Generator
-    ) -> Float[Tensor, "slots uses"]:
-        """Return the received signal of all slots of a round.
-
-        Args:
-            signal: Superposed codewords, one slot a row.
-            num_active: Devices that transmit in this round; only for setting the noise, never told to the receiver.
-            rng: Where every random number of this call comes from.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class Awgn:
-    """The paper's channel: white Gaussian noise at a given SNR.
+    """The paper's channel: gains of one, and white Gaussian noise at a given SNR.
 
-    >>> import torch
-    >>> signal = torch.ones(3, 4)
-    >>> received = Awgn(float("inf")).transmit(signal, num_active=1, rng=torch.Generator())
-    >>> bool((received == signal).all())
-    True
+    A channel of your own that only adds to this one inherits it and extends `carry`.
     """
 
     snr_db: float
-    reference: SnrReference = "round"
-    codeword_energy: float = 1.0
-    """Energy a device spends in a slot; sets the noise under `transmit` only."""
+    snr_reference: SnrReference = "round"
 
-    def transmit(
-        self, signal: Float[Tensor, "slots uses"], *, num_active: int, rng: torch.Generator
-    ) -> Float[Tensor, "slots uses"]:
-        """Add the noise that the SNR asks for."""
-        noise_var = noise_variance(
-            signal, self.snr_db, self.reference, num_active=num_active, codeword_energy=self.codeword_energy
-        )
-        return add_noise(signal, noise_var, rng=rng)
+    def sound(self, num_devices: int, num_uses: int, *, rng: torch.Generator) -> Csi:
+        """Let everybody send at nominal power."""
+        return Csi(AtDevices(num_devices))
+
+    def carry(self, signal: Signal, csi: Csi, *, rng: torch.Generator) -> Inexact[Tensor, "antennas slots uses"]:
+        """Add the signals up, and to each antenna the noise that the SNR asks for."""
+        clean = signal.superpose(csi.with_power)
+        num_active = csi.at_devices.num_devices
+        noise_var = [
+            noise_variance(heard, self.snr_db, self.snr_reference, num_active=num_active, power=signal.power)
+            for heard in clean
+        ]
+        return torch.stack([add_noise(heard, var, rng=rng) for heard, var in zip(clean, noise_var, strict=True)])
 
 
 def superpose(
@@ -90,15 +69,20 @@ def superpose(
 
 
 def add_noise(
-    signal: Float[Tensor, "slots uses"], noise_var: Float[Tensor, " slots"], *, rng: torch.Generator
-) -> Float[Tensor, "slots uses"]:
-    """Add white Gaussian noise of the given variance per real use, one variance a slot.
+    signal: Inexact[Tensor, "slots uses"], noise_var: Float[Tensor, " slots"], *, rng: torch.Generator
+) -> Inexact[Tensor, "slots uses"]:
+    """Add white Gaussian noise of the given variance per channel use, one variance a slot.
+
+    A complex use has half of it in each part.
 
     The numbers are drawn on the generator's device, so a CPU generator gives the same noise wherever the signal lives,
     and they depend on neither signal nor variance: two calls with equally seeded generators meet the same noise up to
     its scale.
     """
     slots, uses = signal.shape
+    if signal.is_complex():
+        parts = torch.view_as_real(signal).flatten(1)
+        return torch.view_as_complex(add_noise(parts, noise_var / 2, rng=rng).view(slots, uses, 2))
     drawn = -(-uses // _DRAW_BLOCK) * _DRAW_BLOCK
     noise = torch.randn(slots, drawn, generator=rng, device=rng.device, dtype=signal.dtype)[:, :uses]
     return signal + noise_var.sqrt()[:, None] * noise.to(signal.device)
@@ -138,5 +122,5 @@ def transmit(
     if num_active is None:
         num_active = round(counts.sum(dim=1).max().item()) if counts.shape[0] else 0
     # the mean over codewords, one for a unit-norm codebook: what a device spends must not depend on what it sends
-    codeword_energy = codebook.square().sum(dim=1).mean().item()
-    return Awgn(snr_db, reference, codeword_energy).transmit(signal, num_active=num_active, rng=rng)
+    power = codebook.square().sum(dim=1).mean().item() / codebook.shape[1]
+    return add_noise(signal, noise_variance(signal, snr_db, reference, num_active=num_active, power=power), rng=rng)

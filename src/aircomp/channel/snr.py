@@ -13,16 +13,14 @@ real uses, and $\Gamma = 10^{\mathrm{SNR}/10}$, the noise variance per real use 
 where $p$ is what one device spends per real use on average: a codeword of energy $E$ over $l$ uses has $p = E/l$.
 Under `slot`, devices that collide raise the noise of their own slot, which no physical receiver does.
 
-Everything is real baseband. A complex signal would enter here as $|s|^2$ in place of $s^2$, the variance then being
-that of one complex use, and in `awgn.add_noise`, which would split it between two real draws.
+A complex signal enters with $|s|^2$ in place of $s^2$; the variance is then that of one complex use, half of it in each part.
 """
 
 import math
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 
 import torch
-import tyro
-from jaxtyping import Float
+from jaxtyping import Float, Inexact
 from torch import Tensor
 
 from aircomp.common.settings import Settings
@@ -35,23 +33,25 @@ LOWEST_SNR_DB = -300.0
 
 
 class ChannelSettings(Settings):
-    """The additive white Gaussian noise channel."""
+    """What lies between the devices and the base station."""
 
-    snr_db: Annotated[float, tyro.conf.arg(aliases=["--snr-db"])] = 10.0
+    kind: Literal["awgn"] = "awgn"
+    """The paper's: white Gaussian noise, gains of one."""
+    snr_db: float = 10.0
     """Signal-to-noise ratio in decibels; the paper uses 0, 3, 5, 10, 15 and 20."""
-    snr_reference: Annotated[SnrReference, tyro.conf.arg(aliases=["--snr-reference"])] = "round"
+    snr_reference: SnrReference = "round"
     """What the SNR refers to: the mean received power of the `round`, that of each `slot`, or the `transmit` power."""
 
 
 def noise_variance(
-    signal: Float[Tensor, "slots uses"],
+    signal: Inexact[Tensor, "slots uses"],
     snr_db: float,
     reference: SnrReference,
     *,
     num_active: int,
-    codeword_energy: float = 1.0,
+    power: float | None = None,
 ) -> Float[Tensor, " slots"]:
-    """Return the noise variance per real channel use, for every slot.
+    """Return the noise variance per channel use, for every slot.
 
     Limits: `snr_db = inf` gives zero noise. Where the reference power is zero, so is the noise: a silent round under
     `round`, a silent slot under `slot`, no active device under `transmit`. No gradient flows through the variance.
@@ -61,28 +61,33 @@ def noise_variance(
         snr_db: Signal-to-noise ratio in decibels.
         reference: Which signal power the ratio refers to; see the module.
         num_active: Devices that transmit in this round (used by `transmit` only).
-        codeword_energy: Energy of one codeword, that is of one device in one slot (used by `transmit` only).
+        power: What a device is meant to spend per channel use on average (used by `transmit` only); if not given, that of
+            a codeword of energy one in every slot.
 
     Raises:
         ConfigError: If the SNR is no number or below -300 dB, the reference is unknown, or `num_active` or
-            `codeword_energy` is negative.
+            `power` is negative.
         ShapeError: If the signal is not a finite matrix.
     """
     over_snr = _inverse_snr(snr_db)
-    _check(signal, num_active, codeword_energy)
+    power = 1 / max(signal.shape[-1], 1) if power is None else power
+    _check(signal, num_active, power)
     signal = signal.detach()  # a learned codebook must not earn a lower noise by sending less power
-    slots, uses = signal.shape
+    signal = signal.abs() if signal.is_complex() else signal
+    slots = len(signal)
     match reference:
         case "round":  # accumulated in float64: the same variance however the sum is split
             total = signal.square().sum(dtype=torch.float64)
-            power = (total / max(signal.numel(), 1)).expand(slots)  # a round without slots has no noise to set
+            reference_power = (total / max(signal.numel(), 1)).expand(
+                slots
+            )  # a round without slots has no noise to set
         case "slot":
-            power = signal.square().mean(dim=1, dtype=torch.float64)
+            reference_power = signal.square().mean(dim=1, dtype=torch.float64)
         case "transmit":
-            power = signal.new_full((slots,), num_active * codeword_energy / uses, dtype=torch.float64)
+            reference_power = signal.new_full((slots,), num_active * power, dtype=torch.float64)
         case _:
             raise unknown_name("SNR reference", str(reference), get_args(SnrReference))
-    return (power * over_snr).to(signal.dtype)
+    return (reference_power * over_snr).to(signal.dtype)
 
 
 def _inverse_snr(snr_db: float) -> float:
@@ -91,14 +96,13 @@ def _inverse_snr(snr_db: float) -> float:
     return 10.0 ** (-snr_db / 10.0)
 
 
-def _check(signal: Tensor, num_active: int, codeword_energy: float) -> None:
-    if signal.ndim != 2 or not signal.is_floating_point() or signal.shape[1] == 0:
+def _check(signal: Tensor, num_active: int, power: float) -> None:
+    numbers = signal.is_floating_point() or signal.is_complex()
+    if signal.ndim != 2 or not numbers or signal.shape[1] == 0:
         raise ShapeError(
-            f"signal is {signal.dtype} of shape {tuple(signal.shape)}; expected real numbers [slots, uses], uses > 0"
+            f"signal is {signal.dtype} of shape {tuple(signal.shape)}; expected real or complex [slots, uses], uses > 0"
         )
     if not torch.isfinite(signal).all():
         raise ShapeError("signal holds values that are not finite; check the codebook and the counts")
-    if num_active < 0 or not 0 <= codeword_energy < math.inf:
-        raise ConfigError(
-            f"num_active = {num_active}, codeword_energy = {codeword_energy}: expected neither negative, both finite"
-        )
+    if num_active < 0 or not 0 <= power < math.inf:
+        raise ConfigError(f"num_active = {num_active}, power = {power}: expected neither negative, both finite")

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import tyro
 
-from aircomp.cli.common import given_settings, output_directory, parse, print_table, progress_bar
-from aircomp.cli.simulate import split_preset, starting_point
+from aircomp.cli.common import given_settings, output_directory, parse, print_table, progress_bar, with_full_names
+from aircomp.cli.simulate import Flags, split_preset, starting_point
 from aircomp.common.settings import check_given
 from aircomp.fl.experiment import Experiment
-from aircomp.fl.simulate import SHORT_NAMES
+from aircomp.fl.simulate import full_name
 from aircomp.measure.fields import columns_of
 from aircomp.train.collect import collect
 
@@ -26,7 +26,7 @@ class Options:
       aircomp collect cifar10-collect --out runs/fragments-resnet --resume
     """
 
-    experiment: Annotated[Experiment, tyro.conf.arg(name="")]
+    experiment: Annotated[Flags, tyro.conf.arg(name="")]
     raw: tyro.conf.FlagCreatePairsOff[bool] = False
     """Also save the unquantised fragments of devices and base station."""
     out: Path | None = None
@@ -41,9 +41,9 @@ class Options:
 
 def run(args: Sequence[str]) -> None:
     """Parse and collect."""
-    preset, rest = split_preset(args)
+    preset, rest = split_preset(with_full_names(args, full_name))
     options = parse(Options, rest, f"collect {preset or 'PRESET'}", Options(starting_point(preset, rest)))
-    given = given_settings(Experiment, rest, SHORT_NAMES)
+    given = given_settings(Experiment, rest)
     check_given(options.experiment.changed(uplink="perfect"), given)
     stem = f"fragments-{Path(preset).stem if preset else 'run'}"
     with (
@@ -62,7 +62,7 @@ def run(args: Sequence[str]) -> None:
             resume=options.resume,
             overwrite=options.overwrite,
             data_dir=options.data_dir,
-            **{"uplink": options.experiment.uplink} if "uplink" in given else {},
+            **{"uplink": options.experiment.uplink.name} if "uplink.name" in given else {},
         )
     columns = columns_of(("rounds", "test_accuracy", "seconds"))
     print_table(f"{result.row['dataset']}, {out}", [result.row], columns)

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import dropwhile, takewhile
 from pathlib import Path
@@ -131,12 +131,23 @@ def _is_rule(line: str) -> bool:
     return set(line) <= set("─-")
 
 
-def given_settings(model: type[Settings], args: Sequence[str], aliases: Mapping[str, str] | None = None) -> list[str]:
+def with_full_names(args: Sequence[str], full_name: Callable[[str], str]) -> list[str]:
+    """Return the arguments with short and older flags written out: `--snr-db 5` becomes `--channel.snr-db 5`."""
+    found = []
+    for word in args:
+        flag, equals, value = word.partition("=")
+        path = flag.removeprefix("--").replace("-", "_")
+        full = full_name(path)
+        changed = word.startswith("--") and full != path
+        found.append(f"--{full.replace('_', '-')}{equals}{value}" if changed else word)
+    return found
+
+
+def given_settings(model: type[Settings], args: Sequence[str]) -> list[str]:
     """Return the paths of the settings that the arguments set: `--partition.alpha=1` gives partition.alpha."""
     known, found = setting_paths(model), []
     for word in args:
         path = word.partition("=")[0].removeprefix("--").replace("-", "_")
-        path = (aliases or {}).get(path, path)
         group, dot, name = path.rpartition(".")
         path = next((p for p in (path, group + dot + name.removeprefix("no_")) if p in known), None)
         if word.startswith("--") and path is not None:

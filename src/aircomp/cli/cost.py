@@ -3,23 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
-from aircomp.channel.snr import ChannelSettings
-from aircomp.cli.common import parse, print_table
+from aircomp.cli.common import parse, print_table, with_full_names
 from aircomp.common import results
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_number
 from aircomp.common.outdir import open_directory
-from aircomp.encode.codebook import EncodeSettings
 from aircomp.errors import ConfigError
 from aircomp.fl import models
+from aircomp.fl.simulate import full_name
 from aircomp.layer import has_bundled_layer
 from aircomp.measure.fields import columns_of
-from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.uplinks.cost import Radio, round_cost
 from aircomp.uplinks.schemes import make_uplink, uplink_names
+from aircomp.uplinks.settings import UplinkSettings
 
 COLUMNS = (
     "uplink",
@@ -28,11 +28,18 @@ COLUMNS = (
     "channel_uses_per_parameter",
     "air_seconds",
     "energy_per_device",
+    "downlink_bits",
     "base_station_gflop",
     "side_information",
 )
 
 MOST_PARAMETERS = 10**15
+
+
+class Parts(UplinkSettings):
+    """The settings of digital schemes; which scheme they are for is --uplink."""
+
+    name: Annotated[str, tyro.conf.Suppress] = "ideal"
 
 
 @dataclass(frozen=True)
@@ -56,8 +63,7 @@ class Options:
     """Devices that transmit."""
     bandwidth_hz: float = 1e6
     """Bandwidth of the radio."""
-    quantize: QuantizeSettings = field(default_factory=QuantizeSettings)
-    encode: EncodeSettings = field(default_factory=EncodeSettings)
+    settings: Annotated[Parts, tyro.conf.arg(name="uplink")] = field(default_factory=Parts)
     out: Path | None = None
     """Directory for result.json; nothing is written without it."""
     overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -66,25 +72,26 @@ class Options:
 
 def run(args: Sequence[str]) -> None:
     """Parse, compute, print."""
-    options = parse(Options, args, "cost")
-    num_params = count_parameters(options)
-    takes_layer = not options.uplink or "amp-da-net" in options.uplink or options.encode.codebook == "layer"
-    if options.encode.layer is not None and not takes_layer:
-        raise ConfigError("a layer was given, but no uplink takes one; add amp-da-net, or --encode.codebook layer")
+    options = parse(Options, with_full_names(args, _full_name), "cost")
+    num_params, settings = count_parameters(options), options.settings
+    takes_layer = not options.uplink or "amp-da-net" in options.uplink or settings.codebook == "layer"
+    if settings.layer is not None and not takes_layer:
+        raise ConfigError("a layer was given, but no uplink takes one; add amp-da-net, or --uplink.codebook layer")
     rows = [
         round_cost(
-            make_uplink(name, quantize=options.quantize, encode=options.encode, channel=ChannelSettings()),
-            num_params,
-            options.num_active,
-            Radio(options.bandwidth_hz),
+            make_uplink(settings.changed(name=name)), num_params, options.num_active, Radio(options.bandwidth_hz)
         )
         for name in options.uplink or _available()
     ]
     if options.out is not None:
-        config = {"num_parameters": num_params, "quantize": options.quantize.model_dump()}
+        config = {"num_parameters": num_params, "uplink": settings.model_dump(mode="json", exclude={"name"})}
         with open_directory(options.out, "cost", overwrite=options.overwrite):
             results.write_result(options.out / "result.json", "cost", config, 0, rows)
     print_table(f"one round, {num_params:,} parameters, {options.num_active} devices", rows, columns_of(COLUMNS))
+
+
+def _full_name(path: str) -> str:
+    return path if path == "uplink" else full_name(path)
 
 
 def _available() -> list[str]:

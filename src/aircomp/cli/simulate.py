@@ -8,11 +8,20 @@ from typing import Annotated, Any
 
 import tyro
 
-from aircomp.cli.common import given_settings, output_directory, parse, print_table, progress_bar, value_of
+from aircomp.cli.common import (
+    given_settings,
+    output_directory,
+    parse,
+    print_table,
+    progress_bar,
+    value_of,
+    with_full_names,
+)
 from aircomp.common.settings import check_given
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.fl.experiment import Experiment, load_experiment, preset_names, read_toml
-from aircomp.fl.simulate import SHORT_NAMES, Simulation, simulate
+from aircomp.fl.own import OwnParts
+from aircomp.fl.simulate import Simulation, full_name, simulate
 from aircomp.measure.fields import columns_of
 from aircomp.report.curves import draw_run
 
@@ -32,9 +41,23 @@ COLUMNS = (
 )
 
 
+class Flags(Experiment):
+    """The settings that the command line shows: all but those that only Python can give."""
+
+    own: Annotated[OwnParts, tyro.conf.Suppress] = OwnParts()
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> "Flags":
+        """Return an experiment's settings as flags."""
+        return cls(**experiment.model_dump())
+
+
 @dataclass(frozen=True)
 class Options:
     """Run federated training over an uplink; every setting of the preset can be overridden.
+
+    Short forms: --uplink, --layer, --snr-db, --snr-reference, --aggregator stand for --uplink.name, --uplink.layer,
+    --channel.snr-db, --channel.snr-reference, --aggregate.rule.
 
     Examples:
       aircomp simulate digits
@@ -44,7 +67,7 @@ class Options:
       aircomp simulate --resume --out runs/mine
     """
 
-    experiment: Annotated[Experiment, tyro.conf.arg(name="")]
+    experiment: Annotated[Flags, tyro.conf.arg(name="")]
     out: Path | None = None
     """Run directory; by default a new one under runs/."""
     resume: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -57,10 +80,10 @@ class Options:
 
 def run(args: Sequence[str]) -> None:
     """Parse, simulate, summarise."""
-    preset, rest = split_preset(args)
+    preset, rest = split_preset(with_full_names(args, full_name))
     options = parse(Options, rest, f"simulate {preset or 'PRESET'}", Options(starting_point(preset, rest)))
-    check_given(options.experiment, given_settings(Experiment, rest, SHORT_NAMES))
-    stem = f"{Path(preset).stem if preset else 'run'}-{options.experiment.uplink}"
+    check_given(options.experiment, given_settings(Experiment, rest))
+    stem = f"{Path(preset).stem if preset else 'run'}-{options.experiment.uplink.name}"
     experiment = options.experiment
     with (
         output_directory(options.out, stem, resume=options.resume) as out,
@@ -103,16 +126,16 @@ def split_preset(args: Sequence[str]) -> tuple[str | None, list[str]]:
     return args[place], [*args[:place], *args[place + 1 :]]
 
 
-def starting_point(preset: str | None, rest: Sequence[str]) -> Experiment:
+def starting_point(preset: str | None, rest: Sequence[str]) -> Flags:
     """Return the settings that the command line overrides: the preset's, or a resumed run's own."""
     if preset is not None:
-        return load_experiment(preset)
+        return Flags.of(load_experiment(preset))
     if "--help" in rest or "-h" in rest:
-        return Experiment()
+        return Flags()
     out = value_of(rest, "--out")
     if "--resume" in rest and out:
         config = Path(out) / "config.toml"
         if not os.path.lexists(config):
             raise ArtefactError(f"{out} holds no run to resume; check --out")
-        return read_toml(config)
+        return Flags.of(read_toml(config))
     raise ConfigError(f"no preset was given; expected one of {', '.join(preset_names())} or a TOML file")

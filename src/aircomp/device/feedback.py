@@ -43,30 +43,27 @@ def add_memory(
 def remember(
     message: Float[Tensor, " params"],
     reconstruction: Float[Tensor, " params"],
-    delivered: bool,
     settings: FeedbackSettings,
     *,
     update_norm: float,
 ) -> Float[Tensor, " params"] | None:
     r"""Return the device's memory after its transmission: $e = s - Q(s)$.
 
-    A device that did not get through keeps its whole message. With feedback "off" there is no memory to keep it in,
-    so the message is lost.
+    What a device did not send stands for nothing, so it keeps that part of its message whole. With feedback "off" there is
+    no memory to keep it in, and it is lost.
 
     The clip acts here, when the memory is stored, so what is stored, measured and saved is what will be added; it
     refers to the update of this round, the next one being unknown. A zero update therefore clears a clipped memory.
 
     Args:
         message: What the device meant to send (with the older memory in it).
-        reconstruction: What its transmission stands for; not looked at unless delivered.
-        delivered: Whether it was transmitted at all.
+        reconstruction: What its transmission stands for, zero where it was silent.
         settings: The kind of memory.
         update_norm: Euclidean norm of this round's update, before the memory was added.
     """
     if settings.kind == "off":
         return None
-    # a copy: the caller may go on to change its message in place
-    memory = message - reconstruction if delivered else message.clone()
+    memory = message - reconstruction
     if settings.kind == "clipped":
         norm, limit = float(memory.norm()), settings.max_ratio * update_norm
         if norm > limit:

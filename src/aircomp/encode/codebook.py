@@ -4,36 +4,19 @@ Summed codewords are `count(indices, n) @ codebook`: superposition needs only ho
 """
 
 import math
-from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 
 import torch
-import tyro
 from jaxtyping import Float, Int, Integer
-from pydantic import Field, field_validator
 from torch import Tensor
 
 from aircomp.common.checks import check_choice, check_generator, check_number
 from aircomp.common.memory import check_memory
-from aircomp.common.settings import Settings, absolute
 from aircomp.errors import ConfigError, ShapeError
 
 CodebookKind = Literal["gaussian", "bernoulli", "two-bases"]
 MOST_CODEWORDS, MOST_USES = 32_767, 65_536
 """Largest codebook: indices have 16 bits, and a square of the length must fit into memory."""
-
-
-class EncodeSettings(Settings):
-    """Which codeword each index sends."""
-
-    codebook: Literal["auto", "layer", CodebookKind] = "auto"
-    """Kind of random-access codebook; auto: what each decoder was designed for; layer: a trained one."""
-    layer: Annotated[Path | None, tyro.conf.arg(aliases=["--layer"])] = None
-    """Directory of a trained communication layer; by default the one that comes with the package."""
-    codeword_length: int = Field(default=64, ge=1)
-    """Real channel uses of one slot (paper: l = 64); two-bases needs a power of two."""
-
-    _absolute = field_validator("layer")(absolute)
 
 
 def codebook_kinds() -> list[str]:

@@ -4,30 +4,27 @@ A preset is a TOML file that reads like the set-up paragraph of a paper; unknown
 """
 
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-import tyro
 from pydantic import Field, field_validator
 
-from aircomp.channel.snr import ChannelSettings
+from aircomp.aggregation.readout import Readout
+from aircomp.channel import ChannelSettings, PowerSettings
 from aircomp.common.settings import Except, Needs, NeedsTable, Settings, absolute, needs, read_settings
 from aircomp.data.partition import PartitionSettings
-from aircomp.decode.side import SideInformation
 from aircomp.device.corrupt import CorruptionSettings
 from aircomp.device.feedback import FeedbackSettings
 from aircomp.device.local import LocalSettings
-from aircomp.encode.codebook import EncodeSettings
-from aircomp.encode.schedule import AirSettings
 from aircomp.engines.local import Engine
 from aircomp.errors import unknown_name
 from aircomp.fl.models import ModelSettings
 from aircomp.fl.own import OwnParts
 from aircomp.fl.participation import ParticipationSettings
-from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.server.step import ServerSettings
-from aircomp.uplinks.base import Readout
+from aircomp.uplinks.settings import UplinkSettings
 
 
 class DataSettings(Settings):
@@ -51,7 +48,7 @@ class AggregateSettings(Settings):
 
     NEEDS: ClassVar[NeedsTable] = {"keep": needs("rule", "trimmed-mean", "coordinate-trimmed-mean")}
 
-    rule: Annotated[str, tyro.conf.arg(aliases=["--aggregator"])] = "mean"
+    rule: str = "mean"
     """Aggregation rule; `aircomp.aggregator_names()` lists them."""
     keep: float = Field(default=0.8, gt=0, le=1)
     """Share of the mass that the trimmed means keep; 0.8 in the paper."""
@@ -65,15 +62,29 @@ Buffers = Literal["average", "local", "recomputed", "estimated"]
 
 RUN_ONLY = {"rounds", "workers", "engine", "ray_address", "device", "checkpoint_seconds"}
 """Settings that do not change the bits of a round: a run may be resumed with others."""
-LATER = {"start": "", "own": OwnParts().model_dump(mode="json")}
+LATER = {
+    "start": "",
+    "own": OwnParts().model_dump(mode="json"),
+    "power": PowerSettings().model_dump(mode="json"),
+    "channel.kind": "awgn",
+}
 """Settings that came later, at values that change nothing: there they are no part of a run's identity, so that runs which
 an older version began can be resumed."""
 
 
-_DIGITAL = needs("uplink", Except("ideal")) + needs("own.uplink", "")
+RENAMED = {
+    "uplink": "uplink.name",
+    "side_information": "uplink.side_information",
+    "encode": "uplink",
+    "air": "uplink",
+    "quantize": "uplink.quantize",
+}
+"""Settings and groups by the names that they had before the uplink had a group of its own; files, flags and keywords with
+those names still work."""
+
+_OWN_UPLINK = needs("own.uplink", "")
 _NOISY = (
-    *needs("uplink", Except("ideal", "perfect"), refused=True),
-    *needs("own.uplink", "", refused=True),
+    *needs("uplink.name", Except("ideal", "perfect"), refused=True),
     *needs("own.channel", "", refused=True),
 )
 
@@ -82,33 +93,27 @@ class Experiment(Settings):
     """A federated run, completely described."""
 
     NEEDS: ClassVar[NeedsTable] = {
-        "uplink": needs("own.decoder", "", refused=True),
+        "uplink.name": needs("own.decoder", "", refused=True),
         "workers": needs("engine", Except("serial")),
         "ray_address": needs("engine", "ray"),
         "buffers": (
             *needs("model.name", Except("digits-cnn")),
             Needs({"model.norm": ("batch",), "own.model": Except("")}),
         ),
-        "side_information": (
-            Needs({"uplink": ("gamp", "posterior", "amp-da-net"), "own.decoder": Except("")}),
-            *needs("own.uplink", ""),
+        "uplink.side_information": (
+            Needs({"uplink.name": ("gamp", "posterior", "amp-da-net"), "own.decoder": Except("")}),
         ),
         "data.name": needs("own.dataset", "", refused=True),
         "model": needs("own.model", "", refused=True),
-        "feedback": (Needs({"uplink": Except("ideal"), "corruption.kind": ("silent",)}),),
-        "quantize": _DIGITAL,
-        "encode": _DIGITAL,
-        "encode.layer": (Needs({"uplink": ("amp-da-net",), "encode.codebook": ("layer",)}, refused=True),),
-        "encode.codeword_length": needs("uplink", Except("amp-da-net")) + needs("encode.codebook", Except("layer")),
-        "air": _DIGITAL,
+        "feedback": (Needs({"uplink.name": Except("ideal"), "corruption.kind": ("silent",)}),),
+        "uplink": _OWN_UPLINK,
         "channel": _NOISY,
+        "power": _NOISY,
         "aggregate.rule": needs("own.aggregator", "", refused=True),
-        "aggregate.readout": needs("uplink", Except("ideal")),
-        "server.include_base_station": needs("own.uplink", ""),
+        "aggregate.readout": needs("uplink.name", Except("ideal")),
+        "server.include_base_station": _OWN_UPLINK,
     }
 
-    uplink: str = "ideal"
-    """How updates reach the base station; `aircomp.uplink_names()` lists the schemes."""
     rounds: int = Field(default=60, ge=0)
     """Rounds to run."""
     seed: int = Field(default=0, ge=0)
@@ -131,8 +136,6 @@ class Experiment(Settings):
     of devices, an error of the authors' code that explains their Table I."""
     start: str = ""
     """Begin from this trained model: a finished run, or a safetensors file of parameters and buffers."""
-    side_information: SideInformation = "both"
-    """What the decoder is told of each slot beforehand: its layer, the base station's own codeword, both or none (paper)."""
     data: DataSettings = DataSettings()
     devices: DevicesSettings = DevicesSettings()
     participation: ParticipationSettings = ParticipationSettings()
@@ -141,30 +144,82 @@ class Experiment(Settings):
     local: LocalSettings = LocalSettings()
     corruption: CorruptionSettings = CorruptionSettings()
     feedback: FeedbackSettings = FeedbackSettings()
-    quantize: QuantizeSettings = QuantizeSettings()
-    encode: EncodeSettings = EncodeSettings()
-    air: AirSettings = AirSettings()
+    uplink: UplinkSettings = UplinkSettings()
     channel: ChannelSettings = ChannelSettings()
+    power: PowerSettings = PowerSettings()
     aggregate: AggregateSettings = AggregateSettings()
     server: ServerSettings = ServerSettings()
-    own: Annotated[OwnParts, tyro.conf.Suppress] = OwnParts()
+    own: OwnParts = OwnParts()
 
     @field_validator("start")
     @classmethod
     def _absolute(cls, start: str) -> str:
         return start and str(absolute(Path(start)))
 
+    def __init__(self, **values: Any):  # Any: pydantic checks the types
+        super().__init__(**with_present_names(values))
+
+    def changed(self, **values: Any) -> "Experiment":
+        """Return a copy with dotted-path values replaced; older names are taken for the present ones."""
+        return super().changed(**{present_name(path): value for path, value in values.items()})
+
     @property
     def identity(self) -> dict[str, Any]:
         """What determines the bits of every round: all settings but those that only say where and how long."""
         settings = self.model_dump(mode="json", exclude=RUN_ONLY)
-        return {name: value for name, value in settings.items() if name not in LATER or value != LATER[name]}
+        for path, default in LATER.items():
+            *groups, name = path.split(".")
+            inside = settings
+            for group in groups:
+                inside = inside[group]
+            if inside[name] == default:
+                del inside[name]
+        return _with_first_names(settings)
 
     @property
     def applied_snr_db(self) -> float | None:
         """The SNR that the channel has; None where there is no channel, or one of the user's own."""
-        noiseless = self.uplink in ("ideal", "perfect") or self.own.uplink or self.own.channel
+        noiseless = self.uplink.name in ("ideal", "perfect") or self.own.channel
         return None if noiseless else self.channel.snr_db
+
+
+def present_name(path: str) -> str:
+    """Return a setting's path as it is today.
+
+    >>> present_name("encode.layer"), present_name("uplink"), present_name("channel.snr_db")
+    ('uplink.layer', 'uplink.name', 'channel.snr_db')
+    """
+    if path in RENAMED and RENAMED[path] != "uplink":
+        return RENAMED[path]
+    group, dot, rest = path.partition(".")
+    return f"{RENAMED[group]}.{rest}" if dot and group in RENAMED and group != "uplink" else path
+
+
+def with_present_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings, as an older file may hold them, in today's form."""
+    found = {name: value for name, value in values.items() if not _is_older(name, value)}
+    uplink = found.get("uplink", {})
+    for name, value in values.items():
+        if _is_older(name, value) and isinstance(uplink, Mapping):
+            parts = {"quantize": value} if name == "quantize" else value if isinstance(value, Mapping) else {}
+            uplink = {**uplink, **(parts or {"name" if name == "uplink" else name: value})}
+            found["uplink"] = uplink
+    return found
+
+
+def _is_older(name: str, value: Any) -> bool:
+    """Tell whether a setting has its older form; what had no such form either is left for the check of names."""
+    if name in ("encode", "air", "quantize"):
+        return isinstance(value, Mapping)
+    return name == "side_information" or (name == "uplink" and isinstance(value, str))
+
+
+def _with_first_names(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings as runs of older versions hashed them: with the uplink's parts in groups of their own."""
+    uplink = dict(settings["uplink"])
+    first = {"uplink": uplink.pop("name"), "side_information": uplink.pop("side_information")}
+    first |= {"quantize": uplink.pop("quantize"), "air": {"repeat": uplink.pop("repeat")}, "encode": uplink}
+    return settings | first
 
 
 def preset_names() -> list[str]:

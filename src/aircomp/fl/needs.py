@@ -23,15 +23,17 @@ def memory_needs(experiment: Experiment, num_params: int) -> dict[str, int]:
     if experiment.feedback.kind != "off":
         taken_part = _taken_part(experiment.devices.total, active, experiment.rounds)
         needs["error memories (devices.total, model.width)"] = taken_part * num_params * FLOAT
-    if experiment.uplink != "ideal":
-        length, codewords = experiment.quantize.fragment_length, experiment.quantize.num_codewords
+    if experiment.uplink.name != "ideal":
+        length, codewords = experiment.uplink.quantize.fragment_length, experiment.uplink.quantize.num_codewords
         slots = num_slots(num_params, length)
-        needs["fragments (quantize.fragment_length)"] = (active + 1) * slots * length * FLOAT
-        needs["counts (quantize.num_codewords, quantize.fragment_length)"] = slots * codewords * 2 * INTEGER
-        needs["codebooks (quantize.num_codewords, encode.codeword_length)"] = (
-            codewords * (length + experiment.encode.codeword_length) * FLOAT
+        needs["fragments (uplink.quantize.fragment_length)"] = (active + 1) * slots * length * FLOAT
+        needs["counts (uplink.quantize.num_codewords, uplink.quantize.fragment_length)"] = (
+            slots * codewords * 2 * INTEGER
         )
-        needs["received slots (encode.codeword_length)"] = slots * experiment.encode.codeword_length * FLOAT
+        needs["codebooks (uplink.quantize.num_codewords, uplink.codeword_length)"] = (
+            codewords * (length + experiment.uplink.codeword_length) * FLOAT
+        )
+        needs["received slots (uplink.codeword_length)"] = slots * experiment.uplink.codeword_length * FLOAT
     return needs
 
 

@@ -80,8 +80,8 @@ def check_parts(own: dict[str, Any]) -> None:
     Raises:
         ConfigError: Naming the part.
     """
-    methods = {"uplink": ("broadcast", "encode", "transmit", "decode", "cost", "diagnose")}
-    methods |= {"decoder": ("decode",), "channel": ("transmit",)}
+    methods = {"uplink": ("broadcast", "encode", "decode", "diagnose")}
+    methods |= {"decoder": ("decode",), "channel": ("sound", "carry")}
     forms = {"aggregator": "of (counts, codewords)", "before": "of an update", "after": "of the aggregate"}
     for name, part in own.items():
         if name in methods:
@@ -92,11 +92,14 @@ def check_parts(own: dict[str, Any]) -> None:
             raise ConfigError(
                 f"dataset is {describe(part)}; expected an ImageData, or a pair (train, test) of datasets"
             )
-    for other in ("decoder", "channel"):
-        if "uplink" in own and other in own:
+    for attribute in ("name", "offers", "uses_radio", "estimates_num_active", "side_information"):
+        if "uplink" in own and not hasattr(own["uplink"], attribute):
             raise ConfigError(
-                f"{other} and an uplink of your own were given; expected one of them: the uplink has its own"
+                f"uplink is {describe(own['uplink'])} without {attribute!r}; let its class inherit "
+                "aircomp.uplinks.base.Scheme and say its name and what it offers"
             )
+    if "uplink" in own and "decoder" in own:
+        raise ConfigError("decoder and an uplink of your own were given; expected one of them: the uplink has its own")
 
 
 def copy_model(model: Any) -> nn.Module:

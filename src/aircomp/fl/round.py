@@ -15,22 +15,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.aggregation import Rule
 from aircomp.common import rng as rngs
-from aircomp.common.checks import check_type, describe
+from aircomp.common.checks import describe
 from aircomp.device.corrupt import corrupt, corrupted_devices
 from aircomp.device.feedback import add_memory, feedback_ratio, remember
 from aircomp.device.local import LocalResult
-from aircomp.encode.schedule import told_snr
 from aircomp.engines.local import Executor
 from aircomp.engines.trainer import BASE_STATION, Task
 from aircomp.errors import ShapeError, TrainingDiverged
 from aircomp.fl.experiment import Buffers, Experiment
 from aircomp.fl.participation import active_devices
 from aircomp.fl.state import FederationState
+from aircomp.link import Exchange, Link, communicate
 from aircomp.measure.metrics import quantization_nmse
 from aircomp.server.step import step
-from aircomp.uplinks.base import Encoded, Reception, Uplink, aggregate_reception
+from aircomp.uplinks.meter import record_of
 
 Transform = Callable[[Float[Tensor, " params"]], Float[Tensor, " params"]]
 
@@ -40,8 +39,7 @@ class Federation:
     """What stays the same over all rounds."""
 
     experiment: Experiment
-    uplink: Uplink
-    rule: str | Rule
+    link: Link
     executor: Executor
     before: Transform | None = None
     """Applied to each update before error feedback and quantisation (the paper's nomographic pre-processing)."""
@@ -68,7 +66,7 @@ class Stopwatch:
 
 
 @dataclass(frozen=True)
-class Sent:
+class Messages:
     """The devices that transmit in a round and what each wants to say."""
 
     devices: tuple[int, ...]
@@ -79,25 +77,22 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """What went over the uplink in a round, for those who look on (collection, tests)."""
+class Round:
+    """What happened in a round, for those who look on (collection, tests)."""
 
-    base_update: Float[Tensor, " params"]
-    messages: Float[Tensor, "devices params"]
-    announced: Any  # the scheme's own
-    encoded: Encoded
-    reception: Reception
-    buffers: Float[Tensor, "active buffers"] | None = None
+    exchange: Exchange
+    """What went over the radio."""
+    buffers: Float[Tensor, "active buffers"]
     """Of the active devices after local training; they do not go over the radio."""
-    base_buffers: Float[Tensor, " buffers"] | None = None
+    base_buffers: Float[Tensor, " buffers"]
     """The base station's own."""
-    after: FederationState | None = None
+    after: FederationState
     """The federation after the round."""
 
 
 def run_round(
     state: FederationState, federation: Federation, watch: Stopwatch
-) -> tuple[FederationState, Record, Exchange | None]:
+) -> tuple[FederationState, Record, Round | None]:
     """Run the round that follows `state`; a round without a transmitting device changes nothing but the counter."""
     experiment, index = federation.experiment, state.rounds_done
     active = active_devices(
@@ -115,21 +110,22 @@ def run_round(
         if not sent.devices:
             memories = _keep_silent(state, sent, experiment)
             return replace(state, rounds_done=index + 1, memories=memories), record, None
-        exchange = communicate(state, federation, base.update, sent)
-        settings = experiment.aggregate
-        update = aggregate_reception(exchange.reception, federation.rule, settings.keep, settings.readout)
-        update = _applied("after", federation.after, update.to(state.weights.device))
-        memories, ratio = _remember(state, experiment, sent, exchange.encoded)
+        base_update = _applied("before", federation.before, base.update).to(experiment.device)
+        messages = sent.messages.to(experiment.device)
+        exchange = communicate(federation.link, base_update, messages, state.uplink_memory, index)
+        update = _applied("after", federation.after, exchange.update.to(state.weights.device))
+        memories, ratio = _remember(state, experiment, sent, exchange.sent.reconstruction.cpu())
     with watch.stage("server"):
-        state = replace(state, rounds_done=index + 1, memories=memories, snr_db=exchange.reception.snr_db)
+        state = replace(state, rounds_done=index + 1, memories=memories, uplink_memory=exchange.memory)
         state = update_model(state, experiment, update)
-        state = update_buffers(state, experiment.buffers, active, base, results, exchange.reception.num_active_hat)
+        state = update_buffers(state, experiment.buffers, active, base, results, exchange.output.num_active_hat)
     with watch.stage("measure"):
-        record |= {"num_active_hat": exchange.reception.num_active_hat, "feedback_ratio": ratio}
-        record["quantization_nmse"] = quantization_nmse(exchange.messages, exchange.encoded.reconstruction.cpu())
-        record |= federation.uplink.diagnose(exchange.encoded, exchange.announced, exchange.reception)
-    buffers = torch.stack([r.buffers for r in results])
-    return state, record, replace(exchange, buffers=buffers, base_buffers=base.buffers, after=state)
+        record |= {"num_active_hat": exchange.output.num_active_hat, "feedback_ratio": ratio}
+        record["quantization_nmse"] = quantization_nmse(sent.messages, exchange.sent.reconstruction.cpu())
+        record |= exchange.output.diagnostics
+        record |= federation.link.uplink.diagnose(exchange.sent, exchange.announced, exchange.output)
+        record |= record_of(exchange.air)
+    return state, record, Round(exchange, torch.stack([r.buffers for r in results]), base.buffers, state)
 
 
 def _applied(name: str, transform: Transform | None, update: Float[Tensor, " params"]) -> Float[Tensor, " params"]:
@@ -150,7 +146,7 @@ def train_devices(state: FederationState, federation: Federation, devices: tuple
 
 def prepare_messages(
     state: FederationState, federation: Federation, active: tuple[int, ...], results: list[LocalResult]
-) -> Sent:
+) -> Messages:
     """Turn local updates into messages: pre-processing, corruption, error feedback."""
     experiment, index = federation.experiment, state.rounds_done
     updates = torch.stack([_applied("before", federation.before, r.update) for r in results])
@@ -159,7 +155,7 @@ def prepare_messages(
     silent = bad.tolist() if experiment.corruption.kind == "silent" else [False] * len(active)
     messages = [add_memory(u, state.memories.get(d), experiment.feedback) for d, u in zip(active, updates, strict=True)]
     speaking = [i for i, quiet in enumerate(silent) if not quiet]
-    return Sent(
+    return Messages(
         devices=tuple(active[i] for i in speaking),
         updates=[updates[i] for i in speaking],
         messages=torch.stack([messages[i] for i in speaking]) if speaking else updates[:0],
@@ -167,46 +163,25 @@ def prepare_messages(
     )
 
 
-def communicate(
-    state: FederationState, federation: Federation, base_update: Float[Tensor, " params"], sent: Sent
-) -> Exchange:
-    """Send the messages over the uplink."""
-    seed, index, to, uplink = (
-        federation.experiment.seed,
-        state.rounds_done,
-        federation.experiment.device,
-        federation.uplink,
-    )
-    base = _applied("before", federation.before, base_update).to(to)
-    known = told_snr(federation.experiment.air, state.snr_db)
-    announced = uplink.broadcast(base, rng=rngs.generator(seed, "codebook", index), **known)
-    encoded = uplink.encode(sent.messages.to(to), announced)
-    check_type("what the uplink's encode returned", encoded, Encoded, "an aircomp.uplinks.base.Encoded")
-    received = uplink.transmit(encoded, announced, rng=rngs.generator(seed, "noise", index))
-    reception = uplink.decode(received, announced)
-    check_type("what the uplink's decode returned", reception, Reception, "an aircomp.uplinks.base.Reception")
-    return Exchange(base, sent.messages, announced, encoded, reception)
-
-
 def _remember(
-    state: FederationState, experiment: Experiment, sent: Sent, encoded: Encoded
+    state: FederationState, experiment: Experiment, sent: Messages, reconstruction: Float[Tensor, "devices params"]
 ) -> tuple[dict[int, Tensor], float]:
     memories = _keep_silent(state, sent, experiment)
-    reconstruction, delivered = encoded.reconstruction.cpu(), encoded.delivered.tolist()
     ratios = []
     for i, device in enumerate(sent.devices):
         norm = float(sent.updates[i].norm())
-        memory = remember(sent.messages[i], reconstruction[i], delivered[i], experiment.feedback, update_norm=norm)
+        memory = remember(sent.messages[i], reconstruction[i], experiment.feedback, update_norm=norm)
         ratios.append(feedback_ratio(memory, sent.updates[i]))
         if memory is not None:
             memories[device] = memory
     return memories, sum(ratios) / len(ratios)
 
 
-def _keep_silent(state: FederationState, sent: Sent, experiment: Experiment) -> dict[int, Tensor]:
+def _keep_silent(state: FederationState, sent: Messages, experiment: Experiment) -> dict[int, Tensor]:
     memories = dict(state.memories)
     for device, (update, message) in sent.silent.items():
-        memory = remember(message, message, False, experiment.feedback, update_norm=float(update.norm()))
+        nothing = torch.zeros_like(message)
+        memory = remember(message, nothing, experiment.feedback, update_norm=float(update.norm()))
         if memory is not None:
             memories[device] = memory
     return memories

@@ -4,7 +4,6 @@ The command line's `simulate` and `aircomp.simulate` are this one function.
 """
 
 import copy
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from aircomp.aggregation import Rule, aggregator_names
-from aircomp.channel.awgn import Channel
+from aircomp.channel import Channel, make_channel
 from aircomp.common import artefact, results
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_callable, check_device, check_path, check_type
@@ -32,33 +31,35 @@ from aircomp.engines.trainer import Trainer
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.fl import models
 from aircomp.fl.evaluate import evaluate, recompute_statistics
-from aircomp.fl.experiment import Buffers, Experiment, load_experiment
+from aircomp.fl.experiment import Buffers, Experiment, load_experiment, present_name
 from aircomp.fl.journal import Journal, open_run, read_metrics
 from aircomp.fl.needs import memory_needs
 from aircomp.fl.own import check_parts, copy_model, idle_parameters, layout_hash, load_fixed, part_name, save_fixed
 from aircomp.fl.participation import check_participation
-from aircomp.fl.round import Exchange, Federation, Record, Stopwatch, Transform, run_round
+from aircomp.fl.round import Federation, Record, Round, Stopwatch, Transform, run_round
 from aircomp.fl.start import load_start, save_model
 from aircomp.fl.state import FederationState, has_checkpoint, load_checkpoint, save_checkpoint
-from aircomp.fl.summary import accuracy_summary, means
+from aircomp.fl.summary import accuracy_summary, air_summary, means
+from aircomp.link import Link
 from aircomp.server.step import initial_state
-from aircomp.uplinks.base import Uplink, check_readout
+from aircomp.uplinks.base import Uplink, UplinkContext
+from aircomp.uplinks.meter import check_power
 from aircomp.uplinks.schemes import make_uplink
 
-OnRound = Callable[[Record, Exchange | None], None]
+OnRound = Callable[[Record, Round | None], None]
 
 SHORT_NAMES = {
     "snr_db": "channel.snr_db",
     "snr_reference": "channel.snr_reference",
     "aggregator": "aggregate.rule",
-    "layer": "encode.layer",
+    "layer": "uplink.layer",
 }
 """Keywords of `simulate` that stand for a setting further down."""
 PLACES = {
     "model": "model.name",
     "dataset": "data.name",
-    "uplink": "uplink",
-    "decoder": "uplink",
+    "uplink": "uplink.name",
+    "decoder": "uplink.name",
     "aggregator": "aggregate.rule",
 }
 """Settings that name a built-in part; a part of the user's own puts its name there."""
@@ -117,7 +118,7 @@ def simulate(
         resume: Continue the run in `out`; it ends with the same bits as an uninterrupted one.
         overwrite: Replace a finished or unfinished run in `out`.
         data_dir: Where datasets lie; default `AIRCOMP_DATA` or the user's cache directory.
-        on_round: Called with each round's record and what went over the uplink (None if no device transmitted).
+        on_round: Called with each round's record and what happened in it (None if no device transmitted).
         model: A module of your own instead of `model.name`.
         dataset: An `ImageData`, or a (train, test) pair of torch datasets, instead of `data.name`.
         uplink: A scheme's name, or an object of your own with its methods.
@@ -161,28 +162,33 @@ def simulate(
     if dataset is not None:
         samples = (data.train_images, data.train_labels, data.test_images, data.test_labels)
         experiment = experiment.changed(**{"own.samples": artefact.tensor_hash(*samples)[:16]})
-    if experiment.uplink != "ideal" and flat.num_params < experiment.quantize.fragment_length:
+    length = experiment.uplink.quantize.fragment_length
+    if experiment.uplink.name != "ideal" and flat.num_params < length:
         raise ConfigError(
-            f"quantize.fragment_length = {experiment.quantize.fragment_length}: longer than the model, which has "
-            f"{flat.num_params} parameters; lower it"
+            f"uplink.quantize.fragment_length = {length}: longer than the model, which has {flat.num_params} parameters; "
+            "lower it"
         )
     check_memory(memory_needs(experiment, flat.num_params))
-    scheme = own_uplink or make_uplink(
-        experiment.uplink,
-        quantize=experiment.quantize,
-        encode=experiment.encode,
-        channel=channel or experiment.channel,
+    context = UplinkContext(
+        slot_layers=flat.slot_layers(length).to(experiment.device),
         seed=experiment.seed,
         device=experiment.device,
-        slot_layers=flat.slot_layers(experiment.quantize.fragment_length).to(experiment.device),
         include_base_station=experiment.server.include_base_station,
-        decoder=decoder,
-        air=experiment.air,
-        side_information=experiment.side_information,
+        snr_reference="round" if channel is not None else experiment.channel.snr_reference,
     )
-    check_readout(own_rule or experiment.aggregate.rule, experiment.aggregate.readout)
+    scheme = own_uplink or make_uplink(experiment.uplink, context, decoder=decoder)
+    check_radio(scheme, overrides)
     check_buffers(experiment.buffers, scheme)
-    run = _Run(experiment, data, flat, scheme, own_rule, before, after, on_round)
+    settings = experiment.aggregate
+    link = Link(
+        scheme,
+        channel or make_channel(experiment.channel, experiment.power),
+        own_rule or settings.rule,
+        keep=settings.keep,
+        readout=settings.readout,
+        seed=experiment.seed,
+    )
+    run = _Run(experiment, data, flat, link, before, after, on_round)
     if out is None:
         return run.execute(None, resume=False)
     directory = as_directory(out)
@@ -205,9 +211,9 @@ def configure(
     experiment = name_parts(experiment.changed(**_full_names(overrides)), own or {})
     if not experiment.own.aggregator and experiment.aggregate.rule not in aggregator_names():
         raise unknown_name("aggregation rule", experiment.aggregate.rule, aggregator_names())
-    if experiment.own.channel and experiment.uplink in ("ideal", "perfect"):
+    if experiment.own.channel and experiment.uplink.name in ("ideal", "perfect"):
         raise ConfigError(
-            f"a channel was given, but uplink = {experiment.uplink!r} has none; choose a digital one, say gamp"
+            f"a channel was given, but uplink = {experiment.uplink.name!r} has none; choose a digital one, say gamp"
         )
     check_participation(experiment.participation, experiment.devices.total)
     check_device("device", experiment.device)
@@ -227,13 +233,29 @@ def check_buffers(policy: Buffers, uplink: Uplink) -> None:
         )
 
 
+def check_radio(uplink: Uplink, overrides: dict[str, Any]) -> None:
+    """Refuse settings of a channel that an uplink of the user's own does not use.
+
+    Raises:
+        ConfigError: Naming the setting.
+    """
+    for path in given_paths(_full_names(overrides)):
+        if path.split(".")[0] in ("channel", "power") and not uplink.uses_radio:
+            raise ConfigError(f"{path} was given but has no effect: the uplink {uplink.name!r} does not use the radio")
+
+
 def check_overrides(experiment: Experiment, overrides: dict[str, Any]) -> None:
     """Refuse, or warn of, keywords without effect on the experiment (see `settings.check_given`)."""
     check_given(experiment, given_paths(_full_names(overrides)))
 
 
+def full_name(name: str) -> str:
+    """Return the path of a setting that has a short or an older name; others are themselves."""
+    return present_name(SHORT_NAMES.get(name, name))
+
+
 def _full_names(overrides: dict[str, Any]) -> dict[str, Any]:
-    return {SHORT_NAMES.get(name, name): value for name, value in overrides.items()}
+    return {full_name(name): value for name, value in overrides.items()}
 
 
 def name_parts(experiment: Experiment, own: dict[str, Any]) -> Experiment:
@@ -284,8 +306,7 @@ class _Run:
     experiment: Experiment
     data: ImageData
     model: FlatModel
-    uplink: Uplink
-    own_rule: Rule | None
+    link: Link
     before: Transform | None
     after: Transform | None
     on_round: OnRound | None
@@ -305,8 +326,7 @@ class _Run:
             idle=self.model.idle,
         )
         executor = make_executor(trainer, experiment.engine, experiment.workers, experiment.ray_address)
-        rule = self.own_rule or experiment.aggregate.rule
-        federation = Federation(experiment, self.uplink, rule, executor, self.before, self.after)
+        federation = Federation(experiment, self.link, executor, self.before, self.after)
         begun = time.perf_counter()
         try:
             state = self._rounds(state, federation, metrics, out, partition.base_station)
@@ -320,6 +340,8 @@ class _Run:
             results.write_result(
                 out / "result.json", "simulate", experiment.model_dump(mode="json"), experiment.seed, [row]
             )
+        if row["snr_reference"] == "transmit":
+            check_power(metrics)
         # a copy: its parameters are tensors of their own again, not views of one vector
         model = copy.deepcopy(self.model.module)
         return Simulation(experiment, metrics, row, state, model, self.data, partition, out)
@@ -355,14 +377,14 @@ class _Run:
         try:
             while state.rounds_done < self.experiment.rounds:
                 with rngs.global_state(self.experiment.seed, "round", state.rounds_done, device=self.experiment.device):
-                    after, record, exchange = run_round(state, federation, watch)
+                    after, record, happened = run_round(state, federation, watch)
                     after = self._with_statistics(after, base_samples, watch)
                     record |= self._evaluate(after, watch)
                 record["seconds"] = {k: round(v, 6) for k, v in watch.seconds.items()}
                 with deferred():
                     journal.add(record)
                     if self.on_round:
-                        self.on_round(record, exchange)
+                        self.on_round(record, happened)
                     state = after  # only now: a checkpoint never runs ahead of the journal and of who looks on
                     watch = Stopwatch()
                     if out is not None and time.perf_counter() - saved_at >= self.experiment.checkpoint_seconds:
@@ -396,17 +418,16 @@ class _Run:
 
     def _summary(self, metrics: list[Record], seconds: float) -> results.Row:
         experiment, num_params = self.experiment, self.model.num_params
-        active = [r["num_active"] for r in metrics if r["num_active"]]
-        cost = self.uplink.cost(num_params, round(statistics.fmean(active)) if active else 0)
-        side_information = list(cost.side_information)
+        snr_db = experiment.applied_snr_db if self.link.uplink.uses_radio else None
+        side_information = list(self.link.uplink.side_information)
         has_buffers = any(b.is_floating_point() for b in self.model.module.buffers())
         if has_buffers and experiment.buffers in BUFFERS_BESIDE:
             side_information.append(BUFFERS_BESIDE[experiment.buffers])
         return {
-            "uplink": experiment.uplink,
+            "uplink": experiment.uplink.name,
             "model": experiment.model.name,
-            "snr_db": experiment.applied_snr_db,
-            "snr_reference": None if experiment.applied_snr_db is None else experiment.channel.snr_reference,
+            "snr_db": snr_db,
+            "snr_reference": None if snr_db is None else experiment.channel.snr_reference,
             "aggregator": experiment.aggregate.rule,
             "dataset": self.data.variant,
             "rounds": len(metrics),
@@ -414,8 +435,7 @@ class _Run:
             **means(metrics),
             "num_parameters": num_params,
             "buffers": experiment.buffers if has_buffers else "none",
-            "channel_uses_per_parameter": cost.channel_uses / num_params,
-            "energy_per_device": cost.energy_per_device,
+            **air_summary(metrics, num_params),
             "side_information": side_information,
             "seconds": round(seconds, 3),
         }

@@ -12,12 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.common.artefact import expect_tensor, read_metadata, read_tensors, write_tensors
 from aircomp.errors import ArtefactError
 from aircomp.server.step import ServerState
+
+UPLINK = "uplink."
+"""What the names of an uplink's own tensors begin with."""
+REMEDY = "start anew with --overwrite"
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,8 @@ class FederationState:
     """Error memory of the devices that have taken part."""
     local_buffers: Mapping[int, Float[Tensor, " buffers"]] = field(default_factory=dict)
     """Buffers of the devices that have taken part, where buffers stay local."""
-    snr_db: float | None = None
-    """The base station's estimate of the SNR in the last round that had one."""
+    uplink_memory: Mapping[str, Tensor] = field(default_factory=dict)
+    """What the uplink remembers of the last round that had one."""
 
 
 def save_checkpoint(directory: Path, state: FederationState, previous: FederationState | None, identity: str) -> None:
@@ -50,6 +55,7 @@ def save_checkpoint(directory: Path, state: FederationState, previous: Federatio
         memories[str(device)] = name
     tensors = {"weights": state.weights, "buffers": state.buffers}
     tensors |= {f"local_buffers.{d}": b for d, b in state.local_buffers.items()}
+    tensors |= {UPLINK + name: value for name, value in state.uplink_memory.items()}
     if state.server.first is not None:
         tensors["server.first"] = state.server.first
     if state.server.second is not None:
@@ -59,7 +65,6 @@ def save_checkpoint(directory: Path, state: FederationState, previous: Federatio
         "server_step": str(state.server.step),
         "identity": identity,
         "memories": json.dumps(memories),
-        "snr_db": json.dumps(state.snr_db),
     }
     write_tensors(directory / "state.safetensors", tensors, metadata)
     _remove_stale(directory, set(memories.values()))
@@ -105,11 +110,19 @@ def load_checkpoint(directory: Path, identity: str, start: FederationState) -> F
         server=ServerState(kept["server.first"], kept["server.second"], manifest["server_step"]),
         memories=memories,
         local_buffers={device: _like(path, tensors, name, start.buffers) for device, name in local.items()},
-        snr_db=manifest["snr_db"],
+        uplink_memory=_uplink_memory(path, tensors, manifest["snr_db"]),
     )
 
 
-REMEDY = "start anew with --overwrite"
+def _uplink_memory(path: Path, tensors: Mapping[str, Tensor], snr_db: float | None) -> dict[str, Tensor]:
+    """Return what the uplink remembered; older versions kept the estimated SNR alone, among the metadata."""
+    found = {name.removeprefix(UPLINK): tensor for name, tensor in tensors.items() if name.startswith(UPLINK)}
+    if snr_db is not None:
+        found["snr_db"] = torch.tensor(snr_db, dtype=torch.float64)
+    for name, tensor in found.items():
+        if not tensor.isfinite().all():
+            raise ArtefactError(f"{path} holds {UPLINK}{name}, which is not finite; {REMEDY}")
+    return found
 
 
 def _like(path: Path, tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:

@@ -29,3 +29,13 @@ def means(metrics: list[Record]) -> Row:
     if errors:
         row["num_active_mae"] = statistics.fmean(errors)
     return row
+
+
+def air_summary(metrics: list[Record], num_params: int) -> Row:
+    """Return what the rounds took that had a transmission: means, but the largest device and the largest peak."""
+    sent = [record for record in metrics if "channel_uses" in record]
+    if not sent:
+        return {"channel_uses_per_parameter": None, "energy_per_device": None}
+    largest = {name: max(record[name] for record in sent) for name in ("energy_max", "peak_power")}
+    uses = statistics.fmean(record["channel_uses"] for record in sent)
+    return {"channel_uses_per_parameter": uses / num_params} | largest

@@ -88,8 +88,22 @@ FIELDS = {
     ),
     "air_seconds": Field("air time", "The time that one round occupies the air at the given bandwidth.", "s"),
     "energy_per_device": Field(
-        "energy per device", "What one device transmits in a round; a codeword has energy one.", "codewords"
+        "energy per device",
+        "What a device spends in a round on average, data and pilots; a codeword has energy one.",
+        "codewords",
     ),
+    "energy_spread": Field(
+        "spread of energy", "The standard deviation of that over the devices of a round.", "codewords"
+    ),
+    "energy_max": Field("largest energy", "What the device that spends most does in a round.", "codewords"),
+    "energy_nominal": Field(
+        "nominal energy",
+        "What a device is meant to spend in a round; the noise under `transmit` follows it.",
+        "codewords",
+    ),
+    "peak_power": Field("peak power", "The largest energy of a device in one channel use.", "codewords"),
+    "pilot_share": Field("pilots", "The share of the channel uses that carry pilots."),
+    "downlink_bits": Field("downlink", "What the base station broadcasts before a round.", "bits"),
     "base_station_gflop": Field("decoder work", "The arithmetic of decoding one round, estimated.", "GFLOP"),
     "samples_per_second": Field("samples per second", "How many training samples are processed in a second."),
     "plain_samples_per_second": Field("plain version, samples per second", "The same for the plain version."),

@@ -87,7 +87,7 @@ def _simulate(runs: Sequence[Run], title: str = "Federated runs") -> Section:
     rows = [_noiseless(row) | changed[run.name] | {"run": run.name} for run in runs for row in run.rows]
     extra = list(dict.fromkeys(name for found in changed.values() for name in found))
     curves = {_curve_name(run): run.metrics for run in runs}
-    decoded = {_curve_name(run): run.metrics for run in runs if run.config.get("uplink") not in NOISELESS}
+    decoded = {_curve_name(run): run.metrics for run in runs if _uplink(run) not in NOISELESS}
     drawn = [
         curves_of(curves, "round", "test_accuracy", "Test accuracy by round", limits=SHARE),
         curves_of(curves, "round", "test_loss", "Test loss by round", log=True),
@@ -222,6 +222,11 @@ SECTIONS: dict[str, Callable[[Sequence[Run]], Section]] = {
 """How the results of each command are shown, by its first word, in the order of the page."""
 
 
+def _uplink(run: Run) -> Any:  # Any: whatever a result file holds
+    settings = run.config.get("uplink")
+    return settings.get("name") if isinstance(settings, Mapping) else settings
+
+
 def _word(command: str) -> str:
     return command.split()[0] if command.split() else ""
 
@@ -240,7 +245,7 @@ def _differences(runs: Sequence[Run]) -> dict[str, Row]:
     """Return the settings that runs do not share and that no column tells yet, by run; at most six of them."""
     flat = {run.name: _flat(run.config) for run in runs}
     every = dict.fromkeys(name for settings in flat.values() for name in settings)
-    told = {"uplink", "rounds", "channel.snr_db", *BOOKKEEPING}
+    told = {"uplink.name", "rounds", "channel.snr_db", *BOOKKEEPING}
     differing = [n for n in every if n not in told and len({repr(s.get(n)) for s in flat.values()}) > 1][:6]
     return {name: {n: settings.get(n) for n in differing} for name, settings in flat.items()}
 

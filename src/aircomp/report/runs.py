@@ -10,6 +10,7 @@ from typing import Any
 from aircomp.common.artefact import read_json, read_lines
 from aircomp.common.results import Row
 from aircomp.errors import ArtefactError
+from aircomp.fl.experiment import with_present_names
 from aircomp.fl.own import PARTS
 from aircomp.measure.fields import with_current_names
 from aircomp.report.page import cell_text
@@ -107,7 +108,8 @@ def _read_run(directory: Path, name: str) -> Run:
     records = read_lines(journal) if os.path.lexists(journal) else []
     rows = [with_current_names(row, summary=True) for row in result["rows"]]
     metrics = [with_current_names(record, summary=False) for record in records]
-    return Run(name, directory, command, result["config"], rows, metrics, _made_with(result))
+    config = with_present_names(result["config"]) if command in ("simulate", "collect") else result["config"]
+    return Run(name, directory, command, config, rows, metrics, _made_with(result))
 
 
 def _is_result(value: Any) -> bool:

@@ -18,7 +18,7 @@ from aircomp.data.images import ImageData
 from aircomp.device.update import FlatModel
 from aircomp.fl.evaluate import evaluate, recompute_statistics
 from aircomp.fl.experiment import Buffers
-from aircomp.fl.round import Exchange, Record
+from aircomp.fl.round import Record, Round
 
 KEPT = 0.9
 """What a step leaves of a running statistic: one minus the momentum of PyTorch's BatchNorm."""
@@ -48,21 +48,18 @@ class Treatments:
         start = self.model.read_buffers()
         self.averaged, self.estimated, self.local = start, start, start
 
-    def on_round(self, record: Record, exchange: Exchange | None) -> None:
+    def on_round(self, record: Record, happened: Round | None) -> None:
         """Carry every treatment's buffers on, and test them near the end."""
-        if exchange is None:
+        if happened is None:
             return
-        assert exchange.buffers is not None
-        assert exchange.base_buffers is not None
-        assert exchange.after is not None
         kept = KEPT**self.steps
-        number = max(1, round(exchange.reception.num_active_hat))
-        others = (exchange.buffers + kept * (self.estimated - self.averaged)).sum(dim=0)
+        number = max(1, round(happened.exchange.output.num_active_hat))
+        others = (happened.buffers + kept * (self.estimated - self.averaged)).sum(dim=0)
         self.estimated = others / number
-        self.local = exchange.base_buffers + kept * (self.local - self.averaged)
-        self.averaged = exchange.after.buffers
+        self.local = happened.base_buffers + kept * (self.local - self.averaged)
+        self.averaged = happened.after.buffers
         if record["round"] in self.tested:
-            self.rows += self._test(exchange.after.weights, record)
+            self.rows += self._test(happened.after.weights, record)
 
     def _test(self, weights: Float[Tensor, " params"], record: Record) -> list[Row]:
         about = {

@@ -27,8 +27,8 @@ from aircomp.reproduce.parts import Found, Outcome, central, federated, fragment
 from aircomp.reproduce.scales import Scale
 from aircomp.reproduce.summary import over_seeds
 from aircomp.train.fragments import FragmentRound, load_round, round_files
-from aircomp.uplinks.base import Reception, aggregate_reception
 from aircomp.uplinks.decoders import Pairing, pair
+from aircomp.uplinks.outputs import Counts, aggregate_output
 
 # ── training ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -170,8 +170,14 @@ def _round_bias(saved: FragmentRound, number: int, params: dict[str, Any]) -> Ro
 
     def mean_of(counted: Tensor, soft: Tensor | None, devices: float) -> Float[Tensor, "slots fragment"]:
         words = saved.quant_codebook
-        reception = Reception(words.shape[1] * len(counted), devices, counted, words, soft_counts=soft)
-        return aggregate_reception(reception, "mean", 1.0, params["readout"]).view(len(counted), -1).double()
+        output = Counts(
+            counts=counted,
+            codewords=words,
+            num_params=words.shape[1] * len(counted),
+            num_active_hat=devices,
+            soft_counts=soft,
+        )
+        return aggregate_output(output, "mean", readout=params["readout"]).view(len(counted), -1).double()
 
     truth = mean_of(counts, None, saved.num_active)
     found = mean_of(decoded.counts, decoded.mean, decoded.num_active_hat)

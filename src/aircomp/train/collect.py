@@ -11,10 +11,11 @@ from aircomp.common.checks import check_callable, check_path
 from aircomp.common.outdir import as_directory
 from aircomp.errors import ConfigError
 from aircomp.fl.experiment import Experiment
-from aircomp.fl.round import Exchange, Record
+from aircomp.fl.round import Record, Round
 from aircomp.fl.simulate import Simulation, check_overrides, configure, simulate
 from aircomp.quantize.fragment import split
 from aircomp.train.fragments import FragmentRound, save_round, write_description
+from aircomp.uplinks.digital import Kept
 
 
 def collect(
@@ -48,19 +49,21 @@ def collect(
         raise ConfigError(f"uplink = {overrides['uplink']!r}: a collection has perfect aggregation; leave it out")
     experiment = configure(preset, overrides)
     check_overrides(experiment, overrides)
-    length = experiment.quantize.fragment_length
+    length = experiment.uplink.quantize.fragment_length
 
-    def save(record: Record, exchange: Exchange | None) -> None:
-        if exchange is not None:
-            quantizer = exchange.announced.quantizer
+    def save(record: Record, happened: Round | None) -> None:
+        if happened is not None:
+            exchange = happened.exchange
+            signal: Any = exchange.sent.signal  # Codewords, from perfect aggregation
+            kept: Kept = exchange.announced.kept
             fragments = FragmentRound(
-                exchange.encoded.payload,
-                quantizer.popularity,
-                quantizer.codebook,
-                quantizer.base_indices,
-                exchange.announced.slot_layers,
-                split(exchange.messages, length) if raw else None,
-                split(exchange.base_update, length) if raw else None,
+                signal.indices,
+                kept.quantizer.popularity,
+                kept.quantizer.codebook,
+                kept.quantizer.base_indices,
+                kept.slot_layers,
+                split(exchange.messages.cpu(), length) if raw else None,
+                split(exchange.base_update.cpu(), length) if raw else None,
             )
             save_round(out, int(record["round"]) - 1, fragments)
         if on_round:
@@ -75,5 +78,5 @@ def collect(
         on_round=save,
         command="collect",
     )
-    write_description(out, experiment.model_dump(mode="json"), experiment.quantize.order)
+    write_description(out, experiment.model_dump(mode="json"), experiment.uplink.quantize.order)
     return run

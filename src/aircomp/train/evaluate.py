@@ -245,7 +245,7 @@ class _Source:
         signal = torch.cat([superpose(counts, codebook) for counts in drawn])
         energy = codebook.square().sum(dim=1).mean().item()
         noise_var = noise_variance(
-            signal, snr_db, plan.snr_reference, num_active=self.num_active, codeword_energy=energy
+            signal, snr_db, plan.snr_reference, num_active=self.num_active, power=energy / codebook.shape[1]
         )
         if plan.snr_reference == "transmit":  # what arrives may add up to more or less than what was sent
             snr_db = 10 * (signal.double().square().mean() / noise_var.mean()).log10().item()

@@ -1,191 +1,211 @@
-"""The digital uplink, end to end (Sec. III-A to III-D). Read this file first.
+"""The digital uplink (Sec. III-A to III-D): quantise, send one codeword a fragment, count who sent what.
 
-       base station                                    K_a devices, all at once
-    base_update [W]                                     messages [K_a, W]
-         │ split, k-means++, order by popularity             │ split into J fragments of length d
-         ▼                                                   ▼
-    quantizer: codebook Q [n, d], popularity π ──────► nearest codeword of Q
-                                   (announced)               │ indices [K_a, J]
-                                                             ▼
-                                                    codeword of C [n, l] in every slot
-                                                             │
-                       noise ─────────────► channel: received = counts · C + noise   [J, l]
-                                                             ▼
-                                              decoder: how many sent each codeword?
-                                                             │ counts [J, n], each row sums to K̂
-                                                             ▼
-                                              aggregate(counts, Q) [J, d] ─► join ─► update [W] ─► server step
-
-Each method below is one arrow of the drawing. Aggregation and server step follow in `fl/round.py`, for every scheme alike.
+base station                                    K_a devices, all at once
+base_update [W]                                     messages [K_a, W]
+│ split, k-means++, order by popularity             │ split into J fragments of length d
+▼                                                   ▼
+quantizer: codebook Q [n, d], popularity π ──────► nearest codeword of Q
+(announced)               │ indices [K_a, J]
+▼
+codeword of C [n, l] in every slot
+│
+noise ─────────────► channel: received = counts · C + noise   [J, l]
+▼
+decoder: how many sent each codeword?
+│ counts [J, n], each row sums to K̂
+▼
+aggregate(counts, Q) [J, d] ─► join ─► update [W] ─► server step
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Inexact, Int
 from torch import Tensor
 
-from aircomp.channel.awgn import Channel, superpose
+from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common.checks import check_type
 from aircomp.decode.base import Decoded, Decoder
-from aircomp.decode.side import SideInformation, told
+from aircomp.decode.copies import combine, estimate_snr_db
+from aircomp.decode.side import told
 from aircomp.encode.codebook import count
-from aircomp.encode.schedule import AirSettings, choose_repeat, combine, estimate_snr_db, only, place, schedule
+from aircomp.encode.schedule import choose_repeat, put_slots, schedule, take_slots
+from aircomp.encode.signal import Codewords
 from aircomp.errors import ConfigError
 from aircomp.measure import metrics
-from aircomp.quantize.codebook import Quantizer, QuantizeSettings, build
+from aircomp.quantize.codebook import Quantizer, build
 from aircomp.quantize.fragment import join, num_slots, split
 from aircomp.quantize.nearest import lookup, nearest
-from aircomp.uplinks.base import Cost, Encoded, Reception
+from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext
+from aircomp.uplinks.outputs import Counts
+from aircomp.uplinks.settings import UplinkSettings
+
+SNR_DB = "snr_db"
+"""What the link remembers: the SNR of one channel use, as the base station estimated it last."""
 
 
 @dataclass(frozen=True)
-class Announced:
-    """What the base station broadcasts before the round."""
+class Kept:
+    """What the base station keeps of a round that it announced."""
 
     quantizer: Quantizer
     """Built from the asked slots alone, and so are popularity and the base station's own choices."""
-    num_params: int
     slot_layers: Int[Tensor, " asked"] | None
-    """The parameter tensor each asked slot belongs to; known to all, as the model is."""
-    asked: Int[Tensor, " asked"] | None = None
+    """The parameter tensor each asked slot belongs to."""
+    asked: Int[Tensor, " asked"] | None
     """The slots to send, ascending; None means all of them."""
-    repeat: int = 1
+    repeat: int
     """How often each is sent."""
 
 
-class DigitalUplink:
-    """Quantise, encode, superpose, decode: one scheme for each decoder and random-access codebook.
+def choose_codewords(
+    messages: Float[Tensor, "devices params"], announced: Announced
+) -> tuple[Int[Tensor, "devices asked"], Float[Tensor, "devices params"]]:
+    """Do what a device does with its message: choose the nearest codeword of every asked fragment.
+
+    Returns:
+        The indices, and the updates that they stand for: zero where nothing was asked.
+    """
+    codebook, asked = announced.downlink["codebook"], announced.downlink.get("asked")
+    fragments = split(messages, codebook.shape[1])
+    indices = nearest(take_slots(fragments, asked), codebook)
+    return indices, stands_for(indices, announced)
+
+
+def stands_for(indices: Int[Tensor, "devices asked"], announced: Announced) -> Float[Tensor, "devices params"]:
+    """Return the updates that the devices' indices stand for."""
+    codebook, asked = announced.downlink["codebook"], announced.downlink.get("asked")
+    slots = num_slots(announced.num_params, codebook.shape[1])
+    return join(put_slots(lookup(indices, codebook), asked, slots), announced.num_params)
+
+
+class DigitalUplink(Scheme):
+    """One scheme for each decoder and random-access codebook.
 
     Args:
         name: What results call it.
         codebook: The random-access codebook.
         decoder: Counts from what the antenna saw.
-        channel: Superposition and noise.
-        settings: Of the quantiser.
-        slot_layers: The parameter tensor of each slot, for decoders that use it.
-        include_base_station: Whether the base station's own update joins the aggregate.
-        air: How often slots are sent; every one once by default.
-        shared_noise: Whether all slots meet the same noise, so that copies of some tell it for all.
-        side_information: What the decoder is told of each slot beforehand.
+        settings: Of the quantiser, of repetition, of side information.
+        context: What the link is made for.
     """
+
+    offers = Counts
 
     def __init__(
         self,
         name: str,
         codebook: Float[Tensor, "codewords uses"],
         decoder: Decoder,
-        channel: Channel,
-        settings: QuantizeSettings,
-        *,
-        slot_layers: Int[Tensor, " slots"] | None = None,
-        include_base_station: bool = False,
-        air: AirSettings | None = None,
-        shared_noise: bool = True,
-        side_information: SideInformation = "both",
+        settings: UplinkSettings,
+        context: UplinkContext | None = None,
     ):
-        if len(codebook) != settings.num_codewords:
+        if len(codebook) != settings.quantize.num_codewords:
             raise ConfigError(
-                f"quantize.num_codewords = {settings.num_codewords}, but the random-access codebook has {len(codebook)} "
-                "codewords; make them equal"
+                f"quantize.num_codewords = {settings.quantize.num_codewords}, but the random-access codebook has "
+                f"{len(codebook)} codewords; make them equal"
             )
-        self.name, self.codebook, self.decoder, self.channel = name, codebook, decoder, channel
-        self.settings, self.slot_layers, self.include_base_station = settings, slot_layers, include_base_station
-        self.air, self.shared_noise = air or AirSettings(), shared_noise
-        self.side_information: SideInformation = side_information
+        self.name, self.codebook, self.decoder = name, codebook, decoder
+        self.settings, self.context = settings, context or UplinkContext()
 
-    def broadcast(
-        self, base_update: Float[Tensor, " params"], *, rng: torch.Generator, snr_db: float | None = None
-    ) -> Announced:
-        """Build the round's quantisation codebook from the base station's own fragments, and choose the slots to send.
-
-        Args:
-            base_update: The base station's own update.
-            rng: Where the codebook's randomness comes from.
-            snr_db: The SNR that the base station estimated in the last round, for `air.repeat = "auto"`.
-        """
-        fragments = split(base_update, self.settings.fragment_length)
+    def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
+        """Build the round's quantisation codebook from the base station's own fragments, and choose the slots to send."""
+        settings, layers = self.settings.quantize, self.context.slot_layers
+        fragments = split(base_update, settings.fragment_length)
         energy = fragments.square().sum(dim=1)
-        repeat = choose_repeat(self.air, snr_db, energy)
+        repeat = choose_repeat(self.settings.repeat, float(memory[SNR_DB]) if SNR_DB in memory else None, energy)
         asked = schedule(energy, repeat)
-        quantizer = build(only(fragments, asked), self.settings, rng=rng)
-        layers = self.slot_layers if self.slot_layers is None or asked is None else self.slot_layers[asked]
-        return Announced(quantizer, base_update.numel(), layers, asked, repeat)
+        quantizer = build(take_slots(fragments, asked), settings, rng=rng)
+        kept = Kept(quantizer, layers if layers is None or asked is None else layers[asked], asked, repeat)
+        downlink = {"codebook": quantizer.codebook, "popularity": quantizer.popularity}
+        if asked is not None:
+            downlink["asked"] = asked
+        uses = len(quantizer.base_indices) * repeat * self.codebook.shape[1]
+        return Announced(base_update.numel(), uses, downlink, kept)
 
-    def encode(self, messages: Float[Tensor, "devices params"], announced: Announced) -> Encoded:
-        """Choose the nearest codeword of every asked fragment of every device; the rest is left to error feedback."""
-        codebook, fragments = announced.quantizer.codebook, split(messages, self.settings.fragment_length)
-        indices = nearest(only(fragments, announced.asked), codebook)
-        sent = place(lookup(indices, codebook), announced.asked, fragments.shape[1])
-        return Encoded(indices, join(sent, announced.num_params), torch.ones(len(messages), dtype=torch.bool))
+    def encode(
+        self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
+    ) -> Sent:
+        """Choose codewords; what was not asked for is left to error feedback."""
+        return self.send(*choose_codewords(messages, announced), announced, csi)
 
-    def transmit(self, encoded: Encoded, announced: Announced, *, rng: torch.Generator) -> Float[Tensor, "slots uses"]:
-        """Superpose all devices' codewords, slot by slot, and pass them through the channel, every copy on its own."""
-        signal = superpose(count(encoded.payload, len(self.codebook)), self.codebook)
-        signal = signal.repeat_interleave(announced.repeat, dim=0)
-        return self.channel.transmit(signal, num_active=len(encoded.payload), rng=rng)
+    def send(
+        self,
+        indices: Int[Tensor, "devices asked"],
+        reconstruction: Float[Tensor, "devices params"],
+        announced: Announced,
+        csi: AtDevices,
+    ) -> Sent:
+        """Send codewords that the devices have chosen; a silent device's do not count as sent."""
+        kept: Kept = announced.kept
+        signal = Codewords(indices, self.codebook, kept.repeat)
+        speaking = csi.speaking(indices.shape[1] * kept.repeat, self.codebook.shape[1])
+        if speaking is None:
+            return Sent(signal, reconstruction)
+        heard = speaking.view(*indices.shape, kept.repeat).any(dim=2).to(reconstruction)
+        length = announced.downlink["codebook"].shape[1]
+        slots = num_slots(announced.num_params, length)
+        parts = put_slots(heard[..., None].expand(-1, -1, length), kept.asked, slots)
+        return Sent(signal, reconstruction * join(parts, announced.num_params), speaking)
 
-    def decode(self, received: Float[Tensor, "slots uses"], announced: Announced) -> Reception:
-        """Estimate how many devices sent each codeword in each slot."""
-        quantizer, (combined, copies_noise) = announced.quantizer, combine(received, announced.repeat)
-        layers, own = told(self.side_information, announced.slot_layers, quantizer.base_indices)
+    def decode(
+        self, received: Inexact[Tensor, "antennas slots uses"], announced: Announced, csi: AtReceiver
+    ) -> tuple[Counts, Memory]:
+        """Estimate how many devices sent each codeword in each slot, from what the first antenna heard in phase."""
+        kept: Kept = announced.kept
+        heard = received[0].real if received.is_complex() else received[0]
+        combined, copies_noise = combine(heard, kept.repeat)
+        layers, own = told(self.settings.side_information, kept.slot_layers, kept.quantizer.base_indices)
         decoded = self.decoder.decode(
             combined,
-            quantizer.popularity,
-            noise_var=copies_noise if self.shared_noise else None,
+            kept.quantizer.popularity,
+            noise_var=None if self.context.snr_reference == "slot" else copies_noise,
             slot_layers=layers,
             bs_indices=own,
-            quant_codebook=quantizer.codebook,
+            quant_codebook=kept.quantizer.codebook,
         )
         check_type("what the decoder returned", decoded, Decoded, "an aircomp.Decoded")
         noise = float(decoded.noise_var.double().mean()) if copies_noise is None else copies_noise
-        reception = receive(decoded, announced, self.include_base_station)
-        return replace(reception, snr_db=estimate_snr_db(combined, noise, announced.repeat))
+        snr_db = estimate_snr_db(combined, noise, kept.repeat)
+        output = counts_of(decoded, announced, self.context.include_base_station)
+        output = replace(output, diagnostics={"snr_db_hat": snr_db})
+        return output, {SNR_DB: torch.tensor(snr_db, dtype=torch.float64)}
 
-    def cost(self, num_params: int, num_active: int) -> Cost:
-        """Return the air of one round: l channel uses and one unit-energy codeword in each slot and copy.
-
-        With `air.repeat = "auto"` it is that of a round in which every slot is sent once; no round costs more.
-        """
-        slots = num_slots(num_params, self.settings.fragment_length)
-        repeat = 1 if self.air.repeat == "auto" else self.air.repeat
-        slots = slots // repeat * repeat
-        return Cost(slots * self.codebook.shape[1], float(slots), (), slots)
-
-    def diagnose(self, encoded: Encoded, announced: Announced, reception: Reception) -> dict[str, float]:
+    def diagnose(self, sent: Sent, announced: Announced, output: Counts) -> dict[str, float]:
         """Compare the true counts with the decoded ones."""
-        return compare(encoded, announced, reception)
+        return compare(sent, announced, output)
 
 
-def receive(decoded: Decoded, announced: Announced, include_base_station: bool) -> Reception:
+def counts_of(decoded: Decoded, announced: Announced, include_base_station: bool) -> Counts:
     """Turn decoded counts into what is aggregated; the base station's own codeword is one more, known exactly."""
-    counts, soft = decoded.counts, decoded.mean
-    if include_base_station:
-        own = count(announced.quantizer.base_indices[None], counts.shape[1])
-        counts, soft = counts + own, soft + own
-    return Reception(
+    kept: Kept = announced.kept
+    words = kept.quantizer.codebook
+    own = count(kept.quantizer.base_indices[None], len(words)) if include_base_station else None
+    return Counts(
+        counts=decoded.counts,
+        codewords=words,
         num_params=announced.num_params,
         num_active_hat=decoded.num_active_hat,
-        counts=counts,
-        codewords=announced.quantizer.codebook,
-        soft_counts=soft,
-        asked=announced.asked,
-        detail={"decoded": decoded},
+        soft_counts=decoded.mean,
+        asked=kept.asked,
+        own=own,
     )
 
 
-def compare(encoded: Encoded, announced: Announced, reception: Reception) -> dict[str, float]:
+def compare(sent: Sent, announced: Announced, output: Counts) -> dict[str, float]:
     """Measure a round of the digital link against the truth."""
-    decoded: Decoded = reception.detail["decoded"]
-    quant_codebook = announced.quantizer.codebook
-    truth = count(encoded.payload, decoded.counts.shape[1])
-    heard = {} if reception.snr_db is None else {"snr_db_hat": reception.snr_db}
-    return heard | {
-        "repeat": float(announced.repeat),
-        "count_accuracy": metrics.count_accuracy(truth, decoded.counts),
-        "count_nmse": metrics.count_nmse(truth, decoded.mean),
-        "update_nmse": metrics.update_nmse(truth, decoded.counts, quant_codebook),
-        "update_nmse_soft": metrics.update_nmse(truth, decoded.mean, quant_codebook),
-        "pupe": metrics.pupe(truth, decoded.counts),
+    kept: Kept = announced.kept
+    signal: Any = sent.signal  # Codewords, from `send`
+    words, soft = kept.quantizer.codebook, output.soft_counts
+    assert soft is not None  # from `counts_of`
+    truth = count(signal.indices, len(words))
+    return {
+        "repeat": float(kept.repeat),
+        "count_accuracy": metrics.count_accuracy(truth, output.counts),
+        "count_nmse": metrics.count_nmse(truth, soft),
+        "update_nmse": metrics.update_nmse(truth, output.counts, words),
+        "update_nmse_soft": metrics.update_nmse(truth, soft, words),
+        "pupe": metrics.pupe(truth, output.counts),
         "collision_rate": metrics.collision_rate(truth),
     }

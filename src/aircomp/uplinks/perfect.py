@@ -1,52 +1,48 @@
 """Perfect aggregation, the paper's PA: quantised like the digital link, then counted without error."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.decode.base import Decoded
 from aircomp.encode.codebook import count
-from aircomp.uplinks.base import Cost, Encoded, Reception
-from aircomp.uplinks.digital import Announced, DigitalUplink, compare, receive
+from aircomp.encode.signal import Codewords
+from aircomp.uplinks.base import Announced, Memory, Sent
+from aircomp.uplinks.digital import DigitalUplink, compare, counts_of
+from aircomp.uplinks.outputs import Counts
 
 
 class PerfectUplink:
-    """A digital link whose channel reveals the true counts; its cost is that of the link it stands for."""
+    """A digital link whose counts arrive as they are; what it sends is that of the link it stands for."""
 
     name = "perfect"
+    offers = Counts
+    uses_radio = False
     estimates_num_active = False
+    side_information = ("the true counts",)
 
     def __init__(self, link: DigitalUplink):
         self.link = link
+        self.send = link.send
 
-    def broadcast(
-        self, base_update: Float[Tensor, " params"], *, rng: torch.Generator, snr_db: float | None = None
-    ) -> Announced:
+    def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
         """Announce what the link would."""
-        return self.link.broadcast(base_update, rng=rng, snr_db=snr_db)
+        return self.link.broadcast(base_update, memory, rng=rng)
 
-    def encode(self, messages: Float[Tensor, "devices params"], announced: Announced) -> Encoded:
+    def encode(
+        self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
+    ) -> Sent:
         """Quantise as the link would."""
-        return self.link.encode(messages, announced)
+        return self.link.encode(messages, announced, csi, rng=rng)
 
-    def transmit(self, encoded: Encoded, announced: Announced, *, rng: torch.Generator) -> Any:
-        """Deliver the counts themselves."""
-        return count(encoded.payload, len(announced.quantizer.codebook))
-
-    def decode(self, received: Any, announced: Announced) -> Reception:
+    def decode(self, received: Codewords, announced: Announced, csi: AtReceiver) -> tuple[Counts, Memory]:
         """Take the counts as they are."""
-        num_active = float(received[0].sum())
-        noise_var = torch.zeros(len(received), device=received.device)
-        decoded = Decoded(received, received.float(), num_active, noise_var)
-        return receive(decoded, announced, self.link.include_base_station)
+        counts = count(received.indices, len(received.codebook))
+        noise_var = torch.zeros(len(counts), device=counts.device)
+        decoded = Decoded(counts, counts.float(), float(len(received.indices)), noise_var)
+        return counts_of(decoded, announced, self.link.context.include_base_station), {}
 
-    def cost(self, num_params: int, num_active: int) -> Cost:
-        """Return the link's cost, with the genie declared."""
-        cost = self.link.cost(num_params, num_active)
-        return Cost(cost.channel_uses, cost.energy_per_device, ("the true counts",), cost.num_slots)
-
-    def diagnose(self, encoded: Encoded, announced: Announced, reception: Reception) -> dict[str, float]:
+    def diagnose(self, sent: Sent, announced: Announced, output: Counts) -> dict[str, float]:
         """Compare as the link does; every error is zero."""
-        return compare(encoded, announced, reception)
+        return compare(sent, announced, output)

@@ -1,10 +1,4 @@
-"""Checks for your own parts: what everything downstream relies on, as plain assertions with a sentence each.
-
-from aircomp.testing import check_decoder
-
-def test_my_decoder():
-    check_decoder(MyDecoder)
-"""
+"""What holds of every decoder."""
 
 import math
 from collections.abc import Callable

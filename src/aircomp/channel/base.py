@@ -1,0 +1,97 @@
+"""What a channel is: it sounds the devices once a round, then carries what they send."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Inexact
+from torch import Tensor
+
+from aircomp.channel.signal import Gains, Signal, slot_blocks
+
+
+@dataclass(frozen=True)
+class AtDevices:
+    """What the devices know of the channel, and what power control lets each of them do."""
+
+    num_devices: int
+    scale: Inexact[Tensor, "devices blocks"] | None = None
+    """What each device multiplies its signal with; zero is silence. None: one throughout."""
+    block_uses: int = 0
+    """Channel uses of a block, where there is a scale."""
+
+    def speaking(self, num_slots: int, uses: int) -> Bool[Tensor, "devices slots"] | None:
+        """Return who sends in which slot; None: everybody in all of them."""
+        if self.scale is None or bool((self.scale != 0).all()):
+            return None
+        return (self.scale != 0)[:, slot_blocks(num_slots, uses, self.block_uses)]
+
+
+@dataclass(frozen=True)
+class AtReceiver:
+    """What the base station knows of the channel beside what it hears."""
+
+    gains: Gains | None = None
+    """As it believes them to be; None where it is told nothing, or all gains are one."""
+
+    @property
+    def side_information(self) -> tuple[str, ...]:
+        """What that is, in words."""
+        return () if self.gains is None else ("every device's channel gain",)
+
+
+@dataclass(frozen=True)
+class Csi:
+    """The channel state of a round. Equal seeds give every scheme the same one."""
+
+    at_devices: AtDevices
+    gains: Gains | None = None
+    """The true ones; None: one antenna, and all are one."""
+    at_receiver: AtReceiver = field(default_factory=AtReceiver)
+
+    @property
+    def with_power(self) -> Gains | None:
+        """The gains that a signal meets: the device's own scale, then the air."""
+        scale = self.at_devices.scale
+        if scale is None:
+            return self.gains
+        if self.gains is None:
+            return Gains(scale[:, :, None], self.at_devices.block_uses)
+        return Gains(scale[:, :, None] * self.gains.values, self.gains.block_uses)
+
+
+@runtime_checkable
+class Channel(Protocol):
+    """Anything with these two methods is a channel."""
+
+    def sound(self, num_devices: int, num_uses: int, *, rng: torch.Generator) -> Csi:
+        """Draw the round's gains, and let power control decide what each device does.
+
+        Args:
+            num_devices: Devices that want to send in this round.
+            num_uses: Channel uses of the round.
+            rng: Where every random number of this call comes from.
+        """
+        ...
+
+    def carry(self, signal: Signal, csi: Csi, *, rng: torch.Generator) -> Any:
+        """Return what the base station's antennas hear: [antennas, slots, uses], real or complex.
+
+        Args:
+            signal: What the devices send.
+            csi: The round's channel state, from `sound`.
+            rng: Where every random number of this call comes from.
+        """
+        ...
+
+
+class Direct:
+    """No radio: what was sent arrives as it is. For bounds that are told the truth."""
+
+    def sound(self, num_devices: int, num_uses: int, *, rng: torch.Generator) -> Csi:
+        """Let everybody speak."""
+        return Csi(AtDevices(num_devices))
+
+    def carry(self, signal: Signal, csi: Csi, *, rng: torch.Generator) -> Signal:
+        """Hand the signal over."""
+        return signal

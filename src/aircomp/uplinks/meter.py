@@ -1,0 +1,96 @@
+"""What a round took, metered from what was sent: channel uses, energy, peak, what was broadcast, what came for free."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aircomp.channel.base import Csi
+from aircomp.channel.signal import slot_blocks
+from aircomp.errors import PowerMismatch
+from aircomp.uplinks.base import Announced, Sent, Uplink
+
+TOLERANCE = 0.01
+"""How far the mean power of a run may be from the nominal one, which sets the noise under `transmit`."""
+
+
+@dataclass(frozen=True)
+class Air:
+    """The cost of one round over the air."""
+
+    num_slots: int
+    channel_uses: int
+    """Real ones; a complex use counts as two."""
+    pilot_uses: int
+    energy: Float[Tensor, " devices"]
+    """Of each device, data and pilots; one is the energy of a codeword of unit norm."""
+    nominal_energy: float
+    """What a device was meant to spend."""
+    peak_power: float
+    """The largest energy of a device in one channel use."""
+    downlink_bits: int
+    """What the base station broadcast before the round."""
+    side_information: tuple[str, ...]
+    """What reached the base station outside the radio."""
+
+
+def measure(uplink: Uplink, announced: Announced, sent: Sent, csi: Csi) -> Air:
+    """Meter a round."""
+    bits = sum(tensor.numel() * tensor.element_size() * 8 for tensor in announced.downlink.values())
+    told = uplink.side_information + csi.at_receiver.side_information
+    if announced.num_uses == 0:
+        return Air(0, 0, 0, torch.zeros(csi.at_devices.num_devices), 0.0, 0.0, bits, told)
+    spent, peak = sent.signal.slot_energy(), sent.signal.slot_peak()
+    slots = spent.shape[1]
+    if csi.at_devices.scale is not None:
+        uses = announced.num_uses // slots
+        boost = csi.at_devices.scale.abs().double().square().to(spent.device)
+        boost = boost[:, slot_blocks(slots, uses, csi.at_devices.block_uses)]
+        spent, peak = spent * boost, peak * boost
+    return Air(
+        num_slots=slots,
+        channel_uses=announced.num_uses,
+        pilot_uses=sent.pilot_uses,
+        energy=spent.sum(dim=1).cpu(),
+        nominal_energy=sent.signal.power * announced.num_uses,
+        peak_power=float(peak.max()) if peak.numel() else 0.0,
+        downlink_bits=bits,
+        side_information=told,
+    )
+
+
+def record_of(air: Air) -> dict[str, float]:
+    """Return a round's cost as fields of its record."""
+    return {
+        "channel_uses": float(air.channel_uses),
+        "pilot_share": air.pilot_uses / max(air.channel_uses, 1),
+        "energy_per_device": float(air.energy.mean()),
+        "energy_spread": float(air.energy.std(correction=0)),
+        "energy_max": float(air.energy.max()),
+        "energy_nominal": air.nominal_energy,
+        "peak_power": air.peak_power,
+        "downlink_bits": float(air.downlink_bits),
+    }
+
+
+def check_power(records: Sequence[dict[str, float]]) -> None:
+    """See that the devices' mean power over a run was the nominal one, by which `transmit` sets the noise.
+
+    Args:
+        records: Of the rounds, each with the fields of `record_of`.
+
+    Raises:
+        PowerMismatch: If it was not, within `TOLERANCE`.
+    """
+    sent = [r for r in records if r.get("energy_nominal")]
+    if not sent:
+        return
+    ratio = statistics.fmean(r["energy_per_device"] for r in sent) / statistics.fmean(r["energy_nominal"] for r in sent)
+    if abs(ratio - 1) > TOLERANCE:
+        raise PowerMismatch(
+            f"devices spent {ratio:.3g} times the nominal power that the noise was set by; expected 1 within {TOLERANCE:g}, "
+            "so give the uplink's signal the power that it really has"
+        )

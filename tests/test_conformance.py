@@ -1,0 +1,205 @@
+"""Every part of the package passes the checks that users' own parts are given, and broken ones do not."""
+
+import importlib.util
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import aircomp
+from aircomp.channel import Awgn, ChannelSettings, PowerSettings, make_channel
+from aircomp.channel.base import AtDevices, Csi
+from aircomp.channel.signal import Gains, Symbols
+from aircomp.quantize.codebook import Quantizer, QuantizeSettings, build
+from aircomp.testing import check_channel, check_quantizer, check_rule, check_uplink
+from aircomp.uplinks.ideal import IdealUplink
+from aircomp.uplinks.outputs import Vectors
+from aircomp.uplinks.schemes import make_uplink
+from aircomp.uplinks.settings import UplinkSettings
+
+SLOW = ("posterior",)
+"""Sampling: its own tests check it on small rounds."""
+
+
+@pytest.fixture(scope="session")
+def analog_sum():
+    path = Path(__file__).parents[1] / "examples" / "analog_sum.py"
+    spec = importlib.util.spec_from_file_location("analog_sum", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["analog_sum"] = module
+    spec.loader.exec_module(module)
+    yield module.AnalogSum
+    del sys.modules["analog_sum"]
+
+
+@pytest.mark.parametrize("name", [name for name in aircomp.uplink_names() if name not in SLOW])
+def test_every_uplink_passes(name):
+    quantize = QuantizeSettings(fragment_length=20, num_codewords=128 if name == "amp-da-net" else 64)
+    check_uplink(lambda: make_uplink(UplinkSettings(name=name, quantize=quantize)))
+
+
+def test_a_repeated_link_passes():
+    quantize = QuantizeSettings(fragment_length=20, num_codewords=64)
+    check_uplink(lambda: make_uplink(UplinkSettings(name="gamp", quantize=quantize, repeat=2)))
+
+
+def test_the_example_of_a_scheme_passes(analog_sum):
+    check_uplink(analog_sum)
+
+
+class Biased(IdealUplink):
+    def decode(self, received, announced, csi):
+        return Vectors(vectors=1.1 * received.values[:, 0], num_active_hat=1.0), {}
+
+
+class Ordered(IdealUplink):
+    def decode(self, received, announced, csi):
+        return Vectors(vectors=received.values[:1, 0], num_active_hat=1.0), {}
+
+
+@pytest.mark.parametrize("broken", [Biased, Ordered])
+def test_uplinks_that_change_the_mean_fail(broken):
+    with pytest.raises(AssertionError, match="of the mean of what devices sent is wrong"):
+        check_uplink(broken)
+
+
+def test_an_uplink_that_spends_more_than_it_says_fails(analog_sum):
+    class Loud(analog_sum):
+        def encode(self, messages, announced, csi, *, rng):
+            sent = super().encode(messages, announced, csi, rng=rng)
+            return replace(sent, signal=Symbols(2 * sent.signal.values, sent.signal.power))
+
+        def decode(self, received, announced, csi):
+            return super().decode(received / 2, announced, csi)
+
+    with pytest.raises(AssertionError, match="spend 4 times the power"):
+        check_uplink(Loud)
+
+
+def test_an_uplink_whose_silent_devices_believe_to_have_sent_fails(analog_sum):
+    class Careless(analog_sum):
+        def encode(self, messages, announced, csi, *, rng):
+            return replace(super().encode(messages, announced, csi, rng=rng), reconstruction=messages)
+
+    with pytest.raises(AssertionError, match="believes that it sent something"):
+        check_uplink(Careless)
+
+
+# ── channels ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Rayleigh(Awgn):
+    """Block fading on several antennas, drawn block by block; no power control."""
+
+    antennas: int = 2
+    block_uses: int = 64
+
+    def sound(self, num_devices, num_uses, *, rng):
+        blocks = -(-num_uses // self.block_uses)
+        drawn = torch.randn(blocks, num_devices, 16 * self.antennas, generator=rng)[..., : 2 * self.antennas]
+        gains = torch.view_as_complex(drawn.unflatten(2, (-1, 2)).contiguous()).transpose(0, 1) / 2**0.5
+        return Csi(AtDevices(num_devices), Gains(gains, self.block_uses))
+
+
+@dataclass(frozen=True)
+class Inverted(Rayleigh):
+    """The same on one antenna, inverted where it is strong enough, silent elsewhere: silence is per block."""
+
+    antennas: int = 1
+
+    def sound(self, num_devices, num_uses, *, rng):
+        csi = super().sound(num_devices, num_uses, rng=rng)
+        gains = csi.gains.values[:, :, 0]
+        scale = torch.where(gains.abs() > 0.4, 1 / gains, 0)
+        return replace(csi, at_devices=AtDevices(num_devices, scale, self.block_uses))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: make_channel(ChannelSettings(snr_db=5.0), PowerSettings()), lambda: Rayleigh(5.0), lambda: Inverted(5.0)],
+)
+def test_every_channel_passes(make):
+    check_channel(make)
+
+
+def test_a_channel_that_draws_a_longer_round_anew_fails():
+    class Anew(Rayleigh):
+        def sound(self, num_devices, num_uses, *, rng):
+            csi = super().sound(num_devices, num_uses, rng=rng)
+            return replace(csi, gains=Gains(csi.gains.values.flip(1), self.block_uses))
+
+    with pytest.raises(AssertionError, match="schemes would not share them"):
+        check_channel(lambda: Anew(5.0))
+
+
+def test_every_signal_adds_up_under_gains_as_its_devices_do_one_by_one(rng):
+    uplink = make_uplink(UplinkSettings(name="gamp", quantize=QuantizeSettings(num_codewords=64), repeat=3))
+    base, *messages = torch.randn(5, 900, generator=rng).unbind()
+    announced = uplink.broadcast(base, {}, rng=rng)
+    csi = Rayleigh(0.0, antennas=3).sound(4, announced.num_uses, rng=rng)
+    signal = uplink.encode(torch.stack(messages), announced, csi.at_devices, rng=rng).signal
+    slots, uses = next(signal.each()).shape
+    per_slot = csi.gains.of_slots(slots, uses)
+    expected = sum(per_slot[k].T[:, :, None] * symbols.to(per_slot.dtype) for k, symbols in enumerate(signal.each()))
+    # float32 sums of four terms of order one
+    torch.testing.assert_close(signal.superpose(csi.gains), expected, rtol=1e-5, atol=1e-5)
+    plain = Symbols(torch.stack(list(signal.each())), signal.power)
+    torch.testing.assert_close(plain.superpose(csi.gains), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(plain.slot_energy(), signal.slot_energy(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(plain.slot_peak(), signal.slot_peak(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("uplink", ["gamp", "analog"])
+def test_silence_is_per_block_and_stays_in_the_error_memory(uplink, analog_sum, digits, quick):
+    chosen = {"uplink": analog_sum()} if uplink == "analog" else {"uplink": "gamp"}
+    happened = []
+    run = aircomp.simulate(
+        quick.changed(**{"rounds": 1, "feedback.kind": "plain"}),
+        dataset=digits,
+        channel=Inverted(200.0),
+        on_round=lambda _, round_: happened.append(round_.exchange),
+        **chosen,
+    )
+    exchange = happened[0]
+    silent = ~exchange.sent.reconstruction.bool()
+    assert 0.02 < float(silent.float().mean()) < 0.5  # 15 % of the blocks are too weak
+    for message, reconstruction, memory in zip(
+        exchange.messages, exchange.sent.reconstruction, run.state.memories.values(), strict=True
+    ):
+        torch.testing.assert_close(memory, message - reconstruction)
+    assert exchange.air.energy.std() > 0
+
+
+# ── rules and quantisers ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def mine(counts, codewords):
+    return counts.to(codewords.dtype) @ codewords / counts.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+@pytest.mark.parametrize("rule", [*aircomp.aggregator_names(), mine])
+def test_every_rule_passes(rule):
+    check_rule(rule)
+
+
+def test_a_rule_that_prefers_the_first_codewords_fails():
+    with pytest.raises(AssertionError, match="the order of the codewords matters"):
+        check_rule(lambda counts, codewords: codewords[(counts > 0).int().argmax(dim=1)])
+
+
+@pytest.mark.parametrize("settings", [{}, {"order": "cosine"}, {"lloyd_iterations": 3}, {"curvature_aware": True}])
+def test_every_quantiser_passes(settings):
+    chosen = QuantizeSettings(fragment_length=6, num_codewords=16, **settings)
+    check_quantizer(lambda fragments, rng: build(fragments, chosen, rng=rng))
+
+
+def test_a_quantiser_with_a_wrong_popularity_fails():
+    def wrong(fragments, rng):
+        found = build(fragments, QuantizeSettings(fragment_length=6, num_codewords=16), rng=rng)
+        return Quantizer(found.codebook, 2 * found.popularity, found.base_indices)
+
+    with pytest.raises(AssertionError, match="sums to 2, not to one"):
+        check_quantizer(wrong)
