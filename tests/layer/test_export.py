@@ -7,7 +7,6 @@ import pytest
 import torch
 from jaxtyping import config
 
-from aircomp import layer as layers
 from aircomp.cli.export import run
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings
 from aircomp.decode.gamp import Gamp
@@ -15,6 +14,7 @@ from aircomp.decode.rounding import conclude
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer import CommunicationLayer
+from aircomp.layer import communication as layers
 from aircomp.layer.export import INPUTS, OUTPUTS, StaticNet, export_layer
 
 NUM_CODEWORDS, LENGTH = 16, 16

@@ -139,7 +139,7 @@ def test_a_description_that_claims_something_else_is_refused(tmp_path, change, m
 
 def rewrite(directory, **changes):
     """Change tensors and their hashes together, as someone who means it would."""
-    from aircomp.layer import _weights_hash, tensor_hash
+    from aircomp.layer.communication import _weights_hash, tensor_hash
 
     tensors = {k: v for k, v in (read_tensors(directory / "layer.safetensors")[0] | changes).items() if v is not None}
     write_tensors(directory / "layer.safetensors", tensors)
