@@ -84,11 +84,11 @@ def test_decoders_keep_the_dtype_of_the_signal(rng):
 
 def test_genie_returns_what_it_is_told(rng):
     _, received, popularity, counts = draw_round(5, 0.0, rng)
-    decoded = Genie().decode(received, popularity, truth=counts)
+    decoded = Genie(truth=counts).decode(received, popularity)
     assert torch.equal(decoded.counts, counts)
     assert torch.equal(decoded.mean, counts.float())
     assert decoded.num_active == 8
-    assert Genie().decode(received[:0], popularity, truth=counts[:0]).num_active == 0
+    assert Genie(truth=counts[:0]).decode(received[:0], popularity).num_active == 0
 
 
 def test_genie_refuses_to_guess(rng):
@@ -97,7 +97,7 @@ def test_genie_refuses_to_guess(rng):
         Genie().decode(received, popularity)
     counts[0, 0] += 1
     with pytest.raises(ShapeError, match="the same sum"):
-        Genie().decode(received, popularity, truth=counts)
+        Genie(truth=counts).decode(received, popularity)
 
 
 def test_a_step_count_of_zero_is_refused():

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -89,8 +89,8 @@ def _calls() -> dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]
     def seeded() -> torch.Generator:
         return torch.Generator().manual_seed(0)
 
-    def decode(decoder: Any, **arguments: Any) -> Any:
-        return _finite(aircomp.make_decoder(decoder, codebook).decode(**arguments))
+    def decode(decoder: Any, options: dict[str, Any], **arguments: Any) -> Any:
+        return _finite(aircomp.make_decoder(decoder, codebook, **options).decode(**arguments))
 
     def layer_decode(**arguments: Any) -> Any:
         layer = aircomp.CommunicationLayer.load(f"{IN}/layer")
@@ -131,8 +131,8 @@ def _calls() -> dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]
     }
     for name in decoder_names():
         if name != "amp-da-net":
-            truth = {"truth": counts} if name == "genie" else {}
-            found[f"{name}.decode"] = (decode, lambda name=name, truth=truth: {"decoder": name} | air | side | truth)
+            told = partial(decode, options={"truth": counts} if name == "genie" else {})
+            found[f"{name}.decode"] = (told, lambda name=name: {"decoder": name} | air | side)
     return found
 
 

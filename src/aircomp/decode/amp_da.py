@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.decode.base import Decoded, check_codebook
+from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook
 from aircomp.decode.heard import MIN_VAR, hear
 from aircomp.errors import ConfigError
 
@@ -26,7 +26,7 @@ _MAX_REACH = 256  # counts summed either side of the nearest one, however wide t
 _MAX_STATE = 1e9  # of z: message passing that explodes stays finite; no signal within range comes near
 
 
-class AmpDa:
+class AmpDa(BaseDecoder):
     """MD-AirComp's decoder.
 
     Args:
@@ -60,21 +60,9 @@ class AmpDa:
         self.max_iterations = max_iterations
         self.chunk = chunk
 
-    @torch.no_grad()
-    def decode(
-        self,
-        received: Float[Tensor, "slots uses"],
-        popularity: Float[Tensor, " codewords"],
-        *,
-        num_active: float | None = None,
-        noise_var: float | Float[Tensor, " slots"] | None = None,
-        bs_indices: Int[Tensor, " slots"] | None = None,
-        slot_layers: Int[Tensor, " slots"] | None = None,
-        quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
-    ) -> Decoded:
+    def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; the popularity only helps to bound the largest count."""
-        side = {"slot_layers": slot_layers, "bs_indices": bs_indices}
-        heard = hear(self.codebook, received, popularity, num_active, noise_var, **side)
+        heard = hear(self.codebook, seen)
         exact = heard.exact()
         if exact is not None:
             return exact

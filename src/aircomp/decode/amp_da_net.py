@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
 from aircomp.common.settings import NeedsTable, Settings, needs
-from aircomp.decode.base import Decoded, check_codebook, check_received
+from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook, check_received
 from aircomp.decode.cnn import Cnn, Workspace
 from aircomp.decode.gamp import MIN_NOISE, AmpState, Gamp, PreparedCodebook
 from aircomp.decode.heard import hear, noise_per_slot
@@ -268,7 +268,7 @@ class AmpDaNet(nn.Module):
         return replace(s, x_hat=x_hat, nu=post.var), evidence
 
 
-class AmpDaNetDecoder:
+class AmpDaNetDecoder(BaseDecoder):
     """A network with its codebook, as a decoder.
 
     Args:
@@ -293,24 +293,12 @@ class AmpDaNetDecoder:
         self.trained_for, self._warned = trained_for, False
         self.gamp = Gamp(codebook, noise=noise, agreement=net.settings.agreement, chunk=chunk)
 
-    @torch.no_grad()
-    def decode(
-        self,
-        received: Float[Tensor, "slots uses"],
-        popularity: Float[Tensor, " codewords"],
-        *,
-        num_active: float | None = None,
-        noise_var: float | Float[Tensor, " slots"] | None = None,
-        bs_indices: Int[Tensor, " slots"] | None = None,
-        slot_layers: Int[Tensor, " slots"] | None = None,
-        quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
-    ) -> Decoded:
+    def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; with side information from the rates of a first pass by message passing.
 
         A network that starts from each slot alone has no use for side information, which a round tells.
         """
-        side = {"slot_layers": slot_layers, "bs_indices": bs_indices}
-        heard = hear(self.codebook, received, popularity, num_active, noise_var, **side)
+        heard = hear(self.codebook, seen)
         exact = heard.exact()
         if exact is not None:
             return exact
@@ -318,7 +306,7 @@ class AmpDaNetDecoder:
         start, noise = self.net.begin(self.gamp, heard.received, heard.popularity, num_active, heard.noise_var)
         rate = start[None]
         if self.net.settings.start == "round":
-            rate = self.gamp.slot_rates(heard.received, noise, start, slot_layers, bs_indices)
+            rate = self.gamp.slot_rates(heard.received, noise, start, seen.slot_layers, seen.bs_indices)
         by_estimate = self.net.settings.total == "estimate"
         out = self.net.unroll(
             heard.received,

@@ -1,7 +1,8 @@
 """What a decoder is: received signal and popularity in, counts out, all slots of a round at once."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypedDict, Unpack, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -35,33 +36,66 @@ class Decoded:
         return max(0, round(self.num_active_hat))
 
 
+class Known(TypedDict, total=False):
+    """What a decoder may be given besides the signal and the popularity; `Observation` says what each is."""
+
+    num_active: float | None
+    noise_var: float | Float[Tensor, " slots"] | None
+    bs_indices: Int[Tensor, " slots"] | None
+    slot_layers: Int[Tensor, " slots"] | None
+    quant_codebook: Float[Tensor, "codewords fragment"] | None
+
+
+@dataclass(frozen=True)
+class Observation:
+    """All that the base station has when it decodes a round."""
+
+    received: Float[Tensor, "slots uses"]
+    """What the antenna saw, one slot a row."""
+    popularity: Float[Tensor, " codewords"]
+    """The base station's estimate of how often each codeword is chosen."""
+    num_active: float | None = None
+    """Number of active devices, estimated from `received` if not given."""
+    noise_var: float | Float[Tensor, " slots"] | None = None
+    """Noise variance per channel use, one or one per slot, estimated if not given."""
+    bs_indices: Int[Tensor, " slots"] | None = None
+    """The base station's own codeword of each slot (side information)."""
+    slot_layers: Int[Tensor, " slots"] | None = None
+    """The parameter tensor each slot belongs to (side information)."""
+    quant_codebook: Float[Tensor, "codewords fragment"] | None = None
+    """What each codeword stands for: how much it costs to take one for another. None of our decoders weighs errors so."""
+
+
 @runtime_checkable
 class Decoder(Protocol):
-    """Anything with this method decodes."""
+    """Anything with this method decodes, a user's own object too; ours are `BaseDecoder`s."""
 
     def decode(
-        self,
-        received: Float[Tensor, "slots uses"],
-        popularity: Float[Tensor, " codewords"],
-        *,
-        num_active: float | None = None,
-        noise_var: float | Float[Tensor, " slots"] | None = None,
-        bs_indices: Int[Tensor, " slots"] | None = None,
-        slot_layers: Int[Tensor, " slots"] | None = None,
-        quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
+        self, received: Float[Tensor, "slots uses"], popularity: Float[Tensor, " codewords"], **known: Unpack[Known]
     ) -> Decoded:
         """Estimate the counts of every slot, whatever the antenna saw: every finite signal has a finite result.
 
         Args:
             received: What the antenna saw, one slot a row.
             popularity: The base station's estimate of how often each codeword is chosen.
-            num_active: Number of active devices, estimated from `received` if not given.
-            noise_var: Noise variance per channel use, one or one per slot, estimated if not given.
-            bs_indices: The base station's own codeword of each slot (side information).
-            slot_layers: The parameter tensor each slot belongs to (side information).
-            quant_codebook: What each codeword stands for, for decoders that weigh errors by their cost.
+            **known: What else is known of the round, each of it optional; see `Observation`.
         """
         ...
+
+
+class BaseDecoder(ABC):
+    """A decoder that is written as one method, `infer`; `decode` is the same for all."""
+
+    @torch.no_grad()
+    def decode(
+        self, received: Float[Tensor, "slots uses"], popularity: Float[Tensor, " codewords"], **known: Unpack[Known]
+    ) -> Decoded:
+        """Estimate the counts of every slot; see `Decoder.decode`."""
+        return self.infer(Observation(received, popularity, **known))
+
+    @abstractmethod
+    def infer(self, seen: Observation) -> Decoded:
+        """Estimate the counts of every slot from all that is known; called without gradients."""
 
 
 def check_received(received: Tensor, popularity: Tensor, codebook: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.decode.base import MAX_DEVICES, Decoded, check_codebook
+from aircomp.decode.base import MAX_DEVICES, BaseDecoder, Decoded, Observation, check_codebook
 from aircomp.decode.estimate import MAX_STEPS, MIN_RATE, RoundEstimate, estimate_round, reestimate_round
 from aircomp.decode.heard import hear
 from aircomp.decode.prior import poisson_posterior, reach_for, variance
@@ -142,7 +142,7 @@ def iterate(
     return s
 
 
-class Gamp:
+class Gamp(BaseDecoder):
     """GAMP with a Poisson prior whose rates, number of devices and noise are estimated from the whole round.
 
     Args:
@@ -175,26 +175,14 @@ class Gamp:
         self.codebook, self.iterations, self.noise, self.chunk = check_codebook(codebook), iterations, noise, chunk
         self.pilot_passes, self.fit_steps, self.agreement = pilot_passes, fit_steps, agreement
 
-    @torch.no_grad()
-    def decode(
-        self,
-        received: Float[Tensor, "slots uses"],
-        popularity: Float[Tensor, " codewords"],
-        *,
-        num_active: float | None = None,
-        noise_var: float | Float[Tensor, " slots"] | None = None,
-        bs_indices: Int[Tensor, " slots"] | None = None,
-        slot_layers: Int[Tensor, " slots"] | None = None,
-        quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
-    ) -> Decoded:
+    def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; with side information in two passes (`aircomp.decode.side`)."""
-        side = {"slot_layers": slot_layers, "bs_indices": bs_indices}
-        heard = hear(self.codebook, received, popularity, num_active, noise_var, **side)
+        heard = hear(self.codebook, seen)
         exact = heard.exact()
         if exact is not None:
             return exact
         shared, noise = self.estimate(heard.received, heard.popularity, heard.num_active, heard.noise_var)
-        rate = self.slot_rates(heard.received, noise, shared.rate, slot_layers, bs_indices)
+        rate = self.slot_rates(heard.received, noise, shared.rate, seen.slot_layers, seen.bs_indices)
         return heard.conclude(self.means(heard.received, noise, rate, self.iterations), noise, shared.num_active)
 
     @torch.no_grad()

@@ -1,6 +1,6 @@
 """What every decoder does first and last: check what it is given, bring it into range, form the result.
 
-    received, popularity, num_active, noise_var ──► hear ──► Heard ──► the decoder ──► Heard.conclude ──► Decoded
+    Observation ──► hear ──► Heard ──► the decoder ──► Heard.conclude ──► Decoded
 
 All that a decoder then computes stays finite, because nothing it starts from is larger than `MAX_DEVICES` codewords.
 """
@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.decode.base import MAX_DEVICES, MIN_NUM_ACTIVE, Decoded, check_num_active, check_received
+from aircomp.decode.base import MAX_DEVICES, MIN_NUM_ACTIVE, Decoded, Observation, check_num_active, check_received
 from aircomp.decode.rounding import conclude
 from aircomp.decode.side import check_groups
 from aircomp.errors import ShapeError
@@ -68,17 +68,8 @@ class Heard:
         return conclude(mean, noise_var, min(num_active, MAX_DEVICES))
 
 
-def hear(
-    codebook: Float[Tensor, "codewords uses"],
-    received: Float[Tensor, "slots uses"],
-    popularity: Float[Tensor, " codewords"],
-    num_active: float | None,
-    noise_var: float | Float[Tensor, " slots"] | None,
-    *,
-    slot_layers: Int[Tensor, " slots"] | None = None,
-    bs_indices: Int[Tensor, " slots"] | None = None,
-) -> Heard:
-    """Check the arguments of a decoder and bring them into range.
+def hear(codebook: Float[Tensor, "codewords uses"], seen: Observation) -> Heard:
+    """Check what a decoder is given and bring it into range.
 
     A slot stronger than `MAX_DEVICES` codewords is no sum of codewords; it is scaled down to that, and a warning is logged.
 
@@ -86,14 +77,15 @@ def hear(
         ShapeError: If a tensor has the wrong shape, type or content.
         ConfigError: If `num_active` is no number of devices.
     """
-    popularity = check_received(received, popularity, codebook).to(received)
+    received, num_active = seen.received, seen.num_active
+    popularity = check_received(received, seen.popularity, codebook).to(received)
     if num_active is not None:
         check_num_active(num_active)
         num_active = float(num_active) if num_active >= MIN_NUM_ACTIVE else 0.0
-    for name, groups in (("slot_layers", slot_layers), ("bs_indices", bs_indices)):
+    for name, groups in (("slot_layers", seen.slot_layers), ("bs_indices", seen.bs_indices)):
         if groups is not None:
             check_groups(groups, len(received), name)
-    given = None if noise_var is None else noise_per_slot(noise_var, received)
+    given = None if seen.noise_var is None else noise_per_slot(seen.noise_var, received)
     noise, reduction = given, _reduction(received)
     if reduction is not None:
         received = (received.double() / reduction[:, None]).to(received)

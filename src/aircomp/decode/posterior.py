@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.common import rng as rngs
-from aircomp.decode.base import Decoded, check_codebook, check_received
+from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook, check_received
 from aircomp.decode.gamp import MIN_NOISE, Gamp, PreparedCodebook, iterate
 from aircomp.decode.heard import hear, noise_per_slot
 from aircomp.decode.prior import reach_for
@@ -139,7 +139,7 @@ class Samples:
     """ℓ1 distance between the first chain's mean and the others', over 2K: 0 if they agree, 1 if they share nothing."""
 
 
-class Posterior:
+class Posterior(BaseDecoder):
     """Gibbs sampling of the devices' labels, with the round's rates, number of devices and noise as `gamp` estimates them.
 
     As a decoder it is slow. As a yardstick it shows what is left to gain, for independent devices that choose with the
@@ -176,26 +176,14 @@ class Posterior:
         self.sweeps, self.burn_in, self.chains, self.agreement = sweeps, burn_in, chains, agreement
         self.chunk, self.seed = chunk, seed
 
-    @torch.no_grad()
-    def decode(
-        self,
-        received: Float[Tensor, "slots uses"],
-        popularity: Float[Tensor, " codewords"],
-        *,
-        num_active: float | None = None,
-        noise_var: float | Float[Tensor, " slots"] | None = None,
-        bs_indices: Int[Tensor, " slots"] | None = None,
-        slot_layers: Int[Tensor, " slots"] | None = None,
-        quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
-    ) -> Decoded:
+    def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; with side information from the rates of a first pass by message passing."""
-        side = {"slot_layers": slot_layers, "bs_indices": bs_indices}
-        heard = hear(self.codebook, received, popularity, num_active, noise_var, **side)
+        heard = hear(self.codebook, seen)
         exact = heard.exact()
         if exact is not None:
             return exact
         shared, noise = self.gamp.estimate(heard.received, heard.popularity, heard.num_active, heard.noise_var)
-        rate = self.gamp.slot_rates(heard.received, noise, shared.rate, slot_layers, bs_indices)
+        rate = self.gamp.slot_rates(heard.received, noise, shared.rate, seen.slot_layers, seen.bs_indices)
         if shared.num_active > MOST_SAMPLED:
             soft = self.gamp.means(heard.received, noise, rate, self.gamp.iterations)
             return heard.conclude(soft, noise, shared.num_active)

@@ -6,14 +6,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.decode.base import MAX_DEVICES, Decoded, check_codebook
+from aircomp.decode.base import MAX_DEVICES, BaseDecoder, Decoded, Observation, check_codebook
 from aircomp.decode.heard import exact_counts, hear, noise_per_slot
 from aircomp.errors import ConfigError, ShapeError
 
 _CHUNK = 512  # slots at a time, so that the [chunk, codewords] temporaries stay in cache
 
 
-class Omp:
+class Omp(BaseDecoder):
     """Orthogonal matching pursuit: add the codeword that fits the residual best, refit all by least squares, repeat.
 
     A slot ends when no codeword has half a count left in the residual (it would round to zero), when the residual is
@@ -23,21 +23,9 @@ class Omp:
     def __init__(self, codebook: Float[Tensor, "codewords uses"]):
         self.codebook = check_codebook(codebook)
 
-    @torch.no_grad()
-    def decode(
-        self,
-        received: Float[Tensor, "slots uses"],
-        popularity: Float[Tensor, " codewords"],
-        *,
-        num_active: float | None = None,
-        noise_var: float | Float[Tensor, " slots"] | None = None,
-        bs_indices: Int[Tensor, " slots"] | None = None,
-        slot_layers: Int[Tensor, " slots"] | None = None,
-        quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
-    ) -> Decoded:
+    def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; the popularity serves only to estimate how many devices there are."""
-        side = {"slot_layers": slot_layers, "bs_indices": bs_indices}
-        heard = hear(self.codebook, received, popularity, num_active, noise_var, **side)
+        heard = hear(self.codebook, seen)
         received, popularity, codebook, noise = heard.received, heard.popularity, heard.codebook, heard.noise_var
         num_active = heard.num_active
         floor = received.new_zeros(len(received)) if noise is None else noise * codebook.shape[1]
@@ -51,7 +39,7 @@ class Omp:
         return heard.conclude(mean, _residual_var(received, mean, codebook) if noise is None else noise, num_active)
 
 
-class Nnls:
+class Nnls(BaseDecoder):
     """Non-negative least squares by accelerated projected gradient (FISTA), the same number of steps for every slot."""
 
     def __init__(self, codebook: Float[Tensor, "codewords uses"], *, num_steps: int = 100):
@@ -60,21 +48,9 @@ class Nnls:
         self.codebook = check_codebook(codebook)
         self.num_steps = num_steps
 
-    @torch.no_grad()
-    def decode(
-        self,
-        received: Float[Tensor, "slots uses"],
-        popularity: Float[Tensor, " codewords"],
-        *,
-        num_active: float | None = None,
-        noise_var: float | Float[Tensor, " slots"] | None = None,
-        bs_indices: Int[Tensor, " slots"] | None = None,
-        slot_layers: Int[Tensor, " slots"] | None = None,
-        quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
-    ) -> Decoded:
+    def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; the popularity serves only to estimate how many devices there are."""
-        side = {"slot_layers": slot_layers, "bs_indices": bs_indices}
-        heard = hear(self.codebook, received, popularity, num_active, noise_var, **side)
+        heard = hear(self.codebook, seen)
         received, popularity, codebook, noise = heard.received, heard.popularity, heard.codebook, heard.noise_var
         num_active = heard.num_active
         mean = exact_counts(received, codebook)
@@ -84,22 +60,19 @@ class Nnls:
         return heard.conclude(mean, _residual_var(received, mean, codebook) if noise is None else noise, num_active)
 
 
-class Genie:
-    """Returns the counts it is told: what everything after the decoder would do with a perfect one."""
+class Genie(BaseDecoder):
+    """Returns the counts it is told: what everything after the decoder would do with a perfect one.
 
-    def decode(
-        self,
-        received: Float[Tensor, "slots uses"],
-        popularity: Float[Tensor, " codewords"],
-        *,
-        num_active: float | None = None,
-        noise_var: float | Float[Tensor, " slots"] | None = None,
-        bs_indices: Int[Tensor, " slots"] | None = None,
-        slot_layers: Int[Tensor, " slots"] | None = None,
-        quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
-        truth: Int[Tensor, "slots codewords"] | None = None,
-    ) -> Decoded:
-        """Return `truth`, whose rows all sum to the number of devices; a noise variance that is not given is zero."""
+    Args:
+        truth: How many devices sent each codeword in each slot of the round to come; all rows have the same sum.
+    """
+
+    def __init__(self, *, truth: Int[Tensor, "slots codewords"] | None = None):
+        self.truth = truth
+
+    def infer(self, seen: Observation) -> Decoded:
+        """Return the truth; a noise variance that is not given is zero."""
+        received, popularity, truth = seen.received, seen.popularity, self.truth
         if truth is None:
             raise ConfigError("the genie was not told the counts; pass truth=, or choose a decoder that needs no truth")
         if not isinstance(truth, Tensor) or truth.is_floating_point() or truth.is_complex():
@@ -115,8 +88,10 @@ class Genie:
         sums = truth.sum(1)
         if len(sums) and ((sums != sums[0]).any() or (truth < 0).any()):
             raise ShapeError("truth holds no counts of one round: expected non-negative rows that have the same sum")
-        noise = received.new_zeros(len(received)) if noise_var is None else noise_per_slot(noise_var, received)
-        num_active = float(sums[0]) if len(sums) else num_active or 0.0
+        noise = (
+            received.new_zeros(len(received)) if seen.noise_var is None else noise_per_slot(seen.noise_var, received)
+        )
+        num_active = float(sums[0]) if len(sums) else seen.num_active or 0.0
         return Decoded(truth.long(), truth.to(received.dtype), num_active, noise)
 
 

@@ -9,17 +9,17 @@ Both hashes are checked on loading: a decoder is never paired with another codeb
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 import aircomp
 from aircomp.common.artefact import expect_tensor, read_json, read_tensors, tensor_hash, write_json, write_tensors
 from aircomp.common.checks import check_choice, check_device, check_path, check_tensor, check_type
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
-from aircomp.decode.base import Decoded, check_codebook
+from aircomp.decode.base import Decoded, Known, check_codebook
 from aircomp.errors import AirCompError, ArtefactError, ConfigError, ShapeError
 from aircomp.measure.fields import with_current_names
 
@@ -83,26 +83,10 @@ class CommunicationLayer:
         return AmpDaNetDecoder(self.net, self.codebook, noise=noise, trained_for=self.num_active_range)
 
     def decode(
-        self,
-        received: Float[Tensor, "slots uses"],
-        popularity: Float[Tensor, " codewords"],
-        *,
-        num_active: float | None = None,
-        noise_var: float | Float[Tensor, " slots"] | None = None,
-        bs_indices: Int[Tensor, " slots"] | None = None,
-        slot_layers: Int[Tensor, " slots"] | None = None,
-        quant_codebook: Float[Tensor, "codewords fragment"] | None = None,
+        self, received: Float[Tensor, "slots uses"], popularity: Float[Tensor, " codewords"], **known: Unpack[Known]
     ) -> Decoded:
-        """Estimate the counts of every slot; see `aircomp.decode.base.Decoder`."""
-        return self._decoder.decode(
-            received,
-            popularity,
-            num_active=num_active,
-            noise_var=noise_var,
-            bs_indices=bs_indices,
-            slot_layers=slot_layers,
-            quant_codebook=quant_codebook,
-        )
+        """Estimate the counts of every slot; `aircomp.decode.base.Observation` says what may be known besides."""
+        return self._decoder.decode(received, popularity, **known)
 
     def save(self, directory: str | Path) -> None:
         """Write the layer directory; each of the two files is replaced as a whole."""

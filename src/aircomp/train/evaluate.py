@@ -191,7 +191,7 @@ def _decode(
 ) -> Row:
     side: dict[str, Any] = _told(saved, plan, received) | {"quant_codebook": saved.quant_codebook.to(received.device)}
     if isinstance(decoder, Genie):
-        side["truth"] = counts
+        decoder = Genie(truth=counts)
     begun = time.perf_counter()
     decoded = decoder.decode(received, saved.popularity.to(counts.device), **side)
     seconds = time.perf_counter() - begun
