@@ -8,12 +8,9 @@ from hypothesis import strategies as st
 
 from aircomp.data.partition import Partition, PartitionSettings, split
 from aircomp.errors import ConfigError, ShapeError
+from helpers.draws import seeded
 
 KINDS = ["shards", "iid", "dirichlet"]
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def balanced_labels(num_samples: int, num_classes: int = 10) -> torch.Tensor:
