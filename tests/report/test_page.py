@@ -17,7 +17,7 @@ from aircomp.report.rows import series_of
 from helpers.commands import call
 from helpers.records import put_run
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\" onload='x' $\\frac{"
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\" onload='x' $\\frac{ {{ 7 * 7 }} {% raw %}"
 VOID = {"meta", "img", "br", "link", "path", "use", "rect", "circle", "image"}
 
 
@@ -114,7 +114,8 @@ def test_whatever_a_file_says_is_inert(tmp_path):
             row | {"decoder": HOSTILE, "contender": HOSTILE, "slots_per_second": 3, "snr_db": s}
             for s in (0, 1, HOSTILE)
         ]
-        directory = put_run(tmp_path / str(len(directories)), command, [], {HOSTILE: HOSTILE, "fragments": HOSTILE})
+        directory = tmp_path / f"{len(directories)} {HOSTILE.replace('/', '')}"
+        put_run(directory, command, [], {HOSTILE: HOSTILE, "fragments": HOSTILE})
         result = json.loads((directory / "result.json").read_text()) | {"rows": rows, "version": HOSTILE}
         (directory / "result.json").write_text(json.dumps(result))
         directories.append(directory)
@@ -126,6 +127,7 @@ def test_whatever_a_file_says_is_inert(tmp_path):
     assert not any(name.startswith("on") for _, attributes in page.found for name in attributes)
     assert all(re.match(r"#|\./|\.\./", a["href"] or "") for a in page.of("a"))
     assert all(":" not in (a["href"] or "") for a in page.of("a"))
+    assert "{{ 7 * 7 }} {% raw %}" in text, "names are no templates"
 
 
 def test_commands_are_safe_to_paste(tmp_path):
