@@ -40,17 +40,6 @@ def digits() -> "ImageData":
 def quick() -> "Experiment":
     """A federated run of a second: few devices, little training."""
     from aircomp.fl.experiment import load_experiment
+    from helpers.settings import QUICK
 
-    return load_experiment("digits").changed(
-        **{
-            "rounds": 3,
-            "engine": "serial",
-            "devices.total": 6,
-            "participation.low": 2,
-            "participation.high": 4,
-            "local.epochs": 1,
-            "local.batch_size": 64,
-            "model.width": 4,
-            "checkpoint_seconds": 0,
-        }
-    )
+    return load_experiment("digits").changed(**QUICK)

@@ -21,19 +21,20 @@ from aircomp.layer import CommunicationLayer
 from aircomp.report.runs import read_runs
 from aircomp.reproduce.jobs import Job
 from aircomp.train.fit import pretrain
-from aircomp.train.fragments import FragmentRound, codeword_order, load_round, save_round
+from aircomp.train.fragments import codeword_order, load_round
 from aircomp.train.recipe import load_preset
+from helpers.fragments import save_small_rounds
+from helpers.layers import describe_anew
+from helpers.settings import RECIPE, SMALL
 
-SETTINGS = {"devices.total": 4, "participation.low": 2, "participation.high": 2, "local.epochs": 1, "model.width": 4}
-SETTINGS |= {
+SETTINGS = SMALL | {
+    "local.epochs": 1,
     "uplink": "perfect",
     "engine": "serial",
     "rounds": 1,
     "server.kind": "fedadam",
     "server.learning_rate": 0.01,
 }
-RECIPE = {"epochs": 1, "schedule": "halving", "codeword_length": 8, "net.num_layers": 1, "net.filters": 2}
-RECIPE |= {"data.batch_slots": 20, "data.validation_samples": 20, "data.test_samples": 20}
 
 
 def experiment() -> Experiment:
@@ -45,12 +46,7 @@ def whole(tmp_path_factory) -> Path:
     """Return a directory with one of everything that we write."""
     place = tmp_path_factory.mktemp("whole")
     simulate(experiment(), dataset=load("digits"), out=place / "run")
-    for index in range(4):
-        rng = torch.Generator().manual_seed(index)
-        indices, own = torch.randint(0, 16, (3, 20), generator=rng), torch.randint(0, 16, (20,), generator=rng)
-        raw, base = torch.randn(3, 20, 4, generator=rng), torch.randn(20, 4, generator=rng)
-        saved = FragmentRound(indices, torch.full((16,), 1 / 16), torch.randn(16, 4), own, own // 4, raw, base)
-        save_round(place / "fragments", index, saved)
+    save_small_rounds(place / "fragments", raw=True)
     (place / "fragments" / "fragments.json").write_text('{"order": "popularity"}')
     pretrain([place / "fragments"], load_preset("short").changed(**RECIPE), place / "layer")
     job = {"kind": "k", "params": {}, "seconds": 1.0, "rows": [{"accuracy": 1.0}]}
@@ -269,20 +265,6 @@ def test_tensors_of_another_type_shape_or_content_are_refused(place, name):
             describe_anew(place / "layer")
         if not optional:
             refused(name, place)
-
-
-def describe_anew(directory: Path) -> None:
-    """Make the hashes fit, as someone who means it would."""
-    from aircomp.layer.communication import _weights_hash, tensor_hash
-
-    tensors, _ = read_tensors(directory / "layer.safetensors")
-    description = json.loads((directory / "layer.json").read_text())
-    description["decoder_hash"] = _weights_hash(
-        {k.removeprefix("decoder."): v for k, v in tensors.items() if k.startswith("decoder.")}
-    )
-    if "codebook" in tensors:
-        description["codebook_hash"] = tensor_hash(tensors["codebook"])
-    (directory / "layer.json").write_text(json.dumps(description))
 
 
 @pytest.mark.parametrize("name", ["run/checkpoint/state.safetensors", "layer/checkpoint/training.safetensors"])

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import aircomp
+from helpers.settings import SMALL, flags
 
 EXTRAS = ("flwr", "huggingface_hub", "onnx", "onnxruntime", "onnxscript", "ray", "tensorboard")
 HIDE = f"""
@@ -39,8 +40,8 @@ def test_every_module_but_the_adapters_imports_and_a_run_works(tmp_path):
     names = [m.name for m in walked if not m.name.startswith("aircomp.adapters.") and m.name != "aircomp.__main__"]
     assert len(names) > 60
     code = f"import importlib\nfor name in {names}: importlib.import_module(name)\n"
-    small = ["--rounds", "1", "--devices.total", "4", "--participation.low", "2", "--participation.high", "2"]
-    done = without_extras(code + command("simulate", "digits", "--engine", "serial", *small, "--out", "run"), tmp_path)
+    small = flags(SMALL | {"rounds": 1, "engine": "serial"})
+    done = without_extras(code + command("simulate", "digits", *small, "--out", "run"), tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "result.json").exists()
 

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from aircomp.common.artefact import read_json
 from aircomp.common.rng import generator
 from aircomp.engines.local import follow_parent
+from helpers.processes import descendants
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'aircomp[flower]'")
 pytest.importorskip("ray", reason="needs Flower's simulation: pip install 'aircomp[flower]'")
@@ -172,12 +173,6 @@ class Federation:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             process.wait(20)
-
-
-def descendants(pid):
-    """Return the processes that a process started, and that those started (on Linux)."""
-    children = [int(c) for file in Path(f"/proc/{pid}/task").glob("*/children") for c in file.read_text().split()]
-    return children + [d for child in children for d in descendants(child)]
 
 
 def free_port():

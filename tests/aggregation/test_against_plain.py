@@ -4,14 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aircomp.aggregation import aggregate, aggregator_names, robust
+from aircomp.encode.codebook import count
 from aircomp.plain import aggregate as plain
 
 PLAIN = {name: getattr(plain, name.replace("-", "_")) for name in aggregator_names()}
-
-
-def counts_of(indices: torch.Tensor, num_codewords: int) -> torch.Tensor:
-    counts = torch.zeros(indices.shape[0], num_codewords, dtype=torch.int64)
-    return counts.scatter_add_(1, indices, torch.ones_like(indices))
 
 
 @st.composite
@@ -52,10 +48,10 @@ def test_the_order_of_devices_and_of_codewords_does_not_matter(rule, seed, num_a
     codewords = torch.randn(6, 3, generator=rng, dtype=torch.float64)
     indices = torch.randint(6, (4, num_active), generator=rng)
     devices, renamed = torch.randperm(num_active, generator=rng), torch.randperm(6, generator=rng)
-    expected = aggregate(rule, counts_of(indices, 6), codewords)
-    shuffled = aggregate(rule, counts_of(indices[:, devices], 6), codewords)
+    expected = aggregate(rule, count(indices.T, 6), codewords)
+    shuffled = aggregate(rule, count(indices[:, devices].T, 6), codewords)
     assert torch.equal(shuffled, expected)
-    relabelled = aggregate(rule, counts_of(indices, 6)[:, renamed], codewords[renamed])
+    relabelled = aggregate(rule, count(indices.T, 6)[:, renamed], codewords[renamed])
     atol = 1e-7 if rule == "geometric-median" else 1e-12  # as above: sums in another order
     torch.testing.assert_close(relabelled, expected, rtol=0, atol=atol)
 
@@ -67,7 +63,7 @@ def test_the_mean_over_counts_is_the_dense_mean(seed, num_active):
     codewords = torch.randn(6, 3, generator=rng, dtype=torch.float64)
     indices = torch.randint(6, (4, num_active), generator=rng)
     dense = codewords[indices].mean(dim=1)
-    torch.testing.assert_close(aggregate("mean", counts_of(indices, 6), codewords), dense, rtol=0, atol=1e-12)
+    torch.testing.assert_close(aggregate("mean", count(indices.T, 6), codewords), dense, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("rule", ["majority-vote", "trimmed-mean"])
@@ -76,7 +72,7 @@ def test_the_mean_over_counts_is_the_dense_mean(seed, num_active):
 def test_without_collisions_the_papers_rules_are_the_mean(rule, seed, num_active):
     rng = torch.Generator().manual_seed(seed)
     codewords = torch.randn(9, 3, generator=rng, dtype=torch.float64)
-    counts = counts_of(torch.randperm(9, generator=rng)[None, :num_active], 9)
+    counts = count(torch.randperm(9, generator=rng)[:num_active, None], 9)
     expected = aggregate("mean", counts, codewords)
     torch.testing.assert_close(aggregate(rule, counts, codewords), expected, rtol=0, atol=1e-12)
 
@@ -85,7 +81,7 @@ def test_without_collisions_the_papers_rules_are_the_mean(rule, seed, num_active
 def test_the_size_of_a_block_does_not_matter(rule, monkeypatch):
     rng = torch.Generator().manual_seed(0)
     codewords = torch.randn(16, 5, generator=rng)
-    counts = counts_of(torch.randint(16, (101, 10), generator=rng), 16)
+    counts = count(torch.randint(16, (10, 101), generator=rng), 16)
     expected = aggregate(rule, counts, codewords)
     for block in (1, 50, 333):
         monkeypatch.setattr(robust, "BLOCK", block)

@@ -8,20 +8,12 @@ from aircomp.bench import net as bench_net_module
 from aircomp.bench.decode import zipf_round
 from aircomp.bench.net import Example, Sizes, agrees, bench_net, cnn_flops
 from aircomp.bench.train import _models, _stepper, loss_difference, synthetic_round
-from aircomp.cli import main
 from aircomp.common.artefact import read_json
 from aircomp.common.rng import generator
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings
 from aircomp.train.recipe import PretrainSettings
 from aircomp.train.rounds import make_batch
-
-
-def call(*args):
-    try:
-        main([str(a) for a in args])
-    except SystemExit as exit_:
-        return exit_.code
-    return 0
+from helpers.commands import call
 
 
 @pytest.fixture(scope="module")

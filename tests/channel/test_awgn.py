@@ -8,20 +8,17 @@ from aircomp.channel.awgn import add_noise, superpose, transmit
 from aircomp.channel.base import AtDevices, Csi
 from aircomp.channel.signal import Symbols
 from aircomp.channel.snr import noise_variance
+from aircomp.encode.codebook import count
 from aircomp.errors import ConfigError, ShapeError
-
-
-def generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from helpers.draws import seeded
 
 
 def make_round(slots: int, num_active: int, codewords: int = 16, uses: int = 8, seed: int = 1):
-    rng = generator(seed)
+    rng = seeded(seed)
     codebook = torch.randn(codewords, uses, generator=rng)
     codebook = codebook / codebook.norm(dim=1, keepdim=True)
     indices = torch.randint(codewords, (slots, num_active), generator=rng)
-    counts = torch.zeros(slots, codewords, dtype=torch.int64)
-    return counts.scatter_add_(1, indices, torch.ones_like(indices)), codebook, indices
+    return count(indices.T, codewords), codebook, indices
 
 
 def test_superposition_is_the_sum_of_every_devices_codeword():
@@ -37,7 +34,7 @@ def test_superposition_is_the_sum_of_every_devices_codeword():
 @pytest.mark.parametrize("snr_db", [-5.0, 10.0])
 def test_measured_noise_power_is_the_defined_one(reference, snr_db):
     counts, codebook, _ = make_round(slots=20_000, num_active=4)
-    received = transmit(counts, codebook, snr_db=snr_db, reference=reference, rng=generator(2))
+    received = transmit(counts, codebook, snr_db=snr_db, reference=reference, rng=seeded(2))
     signal = counts.double() @ codebook.double()
     if reference == "round":
         variance = signal.square().mean().expand(20_000) / 10 ** (snr_db / 10)
@@ -56,13 +53,13 @@ def test_measured_noise_power_is_the_defined_one(reference, snr_db):
 def test_slot_noise_is_right_in_every_slot_and_not_only_on_average():
     signal = torch.tensor([[1.0], [10.0]]).expand(2, 50_000)
     sent, csi = Symbols(signal[None], power=1.0), Csi(AtDevices(1))
-    noise = Awgn(0.0, "slot").carry(sent, csi, rng=generator(0))[0] - signal
+    noise = Awgn(0.0, "slot").carry(sent, csi, rng=seeded(0))[0] - signal
     measured = noise.square().mean(dim=1) / torch.tensor([1.0, 100.0])
     assert (measured - 1).abs().max().item() < 6 * math.sqrt(2 / 50_000)
 
 
 def test_noise_is_white_over_uses_and_slots():
-    noise = add_noise(torch.zeros(4000, 20), torch.ones(4000), rng=generator(3))
+    noise = add_noise(torch.zeros(4000, 20), torch.ones(4000), rng=seeded(3))
     covariance = noise.T @ noise / 4000
     # off-diagonal entries are means of 4,000 products of independent normals: standard deviation 1/sqrt(4000)
     off_diagonal = covariance - torch.diag(covariance.diagonal())
@@ -72,7 +69,7 @@ def test_noise_is_white_over_uses_and_slots():
 
 def test_infinite_snr_returns_the_superposed_signal():
     counts, codebook, _ = make_round(slots=10, num_active=3)
-    received = transmit(counts, codebook, snr_db=math.inf, rng=generator(0))
+    received = transmit(counts, codebook, snr_db=math.inf, rng=seeded(0))
     assert torch.equal(received, superpose(counts, codebook))
 
 
@@ -80,22 +77,20 @@ def test_infinite_snr_returns_the_superposed_signal():
 def test_an_snr_without_meaning_is_refused(snr_db):
     counts, codebook, _ = make_round(slots=10, num_active=3)
     with pytest.raises(ConfigError, match="snr_db"):
-        transmit(counts, codebook, snr_db=snr_db, rng=generator(0))
+        transmit(counts, codebook, snr_db=snr_db, rng=seeded(0))
 
 
 @pytest.mark.parametrize("reference", ["round", "slot", "transmit"])
 def test_a_round_in_which_nobody_transmits_is_received_as_silence(reference):
     _, codebook, _ = make_round(slots=1, num_active=1)
-    received = transmit(
-        torch.zeros(7, 16, dtype=torch.int64), codebook, snr_db=0.0, reference=reference, rng=generator(0)
-    )
+    received = transmit(torch.zeros(7, 16, dtype=torch.int64), codebook, snr_db=0.0, reference=reference, rng=seeded(0))
     assert torch.equal(received, torch.zeros(7, 8))
 
 
 def test_the_number_of_devices_is_read_from_the_counts_if_not_given():
     counts, codebook, _ = make_round(slots=10, num_active=3)
     told, read, other = (
-        transmit(counts, codebook, snr_db=0.0, reference="transmit", rng=generator(0), num_active=num_active)
+        transmit(counts, codebook, snr_db=0.0, reference="transmit", rng=seeded(0), num_active=num_active)
         for num_active in (3, None, 6)
     )
     assert torch.equal(told, read)
@@ -104,14 +99,14 @@ def test_the_number_of_devices_is_read_from_the_counts_if_not_given():
 
 def test_transmit_reference_measures_the_codebooks_own_power():
     counts, codebook, _ = make_round(slots=10, num_active=3)
-    once = transmit(counts, codebook, snr_db=0.0, reference="transmit", rng=generator(0))
-    thrice = transmit(counts, 3 * codebook, snr_db=0.0, reference="transmit", rng=generator(0))
+    once = transmit(counts, codebook, snr_db=0.0, reference="transmit", rng=seeded(0))
+    thrice = transmit(counts, 3 * codebook, snr_db=0.0, reference="transmit", rng=seeded(0))
     torch.testing.assert_close(thrice, 3 * once, rtol=1e-5, atol=1e-6)  # float32
 
 
 def test_equal_generators_give_equal_bits_and_others_do_not():
     counts, codebook, _ = make_round(slots=10, num_active=3)
-    first, again, other = (transmit(counts, codebook, snr_db=0.0, rng=generator(seed)) for seed in (5, 5, 6))
+    first, again, other = (transmit(counts, codebook, snr_db=0.0, rng=seeded(seed)) for seed in (5, 5, 6))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
@@ -119,73 +114,73 @@ def test_equal_generators_give_equal_bits_and_others_do_not():
 def test_global_random_state_plays_no_part():
     before = torch.random.get_rng_state()
     counts, codebook, _ = make_round(slots=10, num_active=3)
-    transmit(counts, codebook, snr_db=0.0, rng=generator(5))
+    transmit(counts, codebook, snr_db=0.0, rng=seeded(5))
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("uses", [1, 7, 16, 20, 64])
 def test_noise_bits_do_not_depend_on_how_the_slots_are_cut_into_pieces(uses):
     signal, variance = torch.zeros(101, uses), torch.ones(101)
-    whole = add_noise(signal, variance, rng=generator(0))
-    rng = generator(0)
+    whole = add_noise(signal, variance, rng=seeded(0))
+    rng = seeded(0)
     pieces = [add_noise(signal[:size], variance[:size], rng=rng) for size in (1, 40, 60)]
     assert torch.equal(torch.cat(pieces), whole)
 
 
 def test_noise_depends_on_neither_signal_nor_level_except_for_its_scale():
-    signal = torch.randn(50, 20, generator=generator(1), dtype=torch.float64)
-    low = add_noise(signal, torch.full((50,), 1.0, dtype=torch.float64), rng=generator(0)) - signal
-    high = add_noise(0 * signal, torch.full((50,), 9.0, dtype=torch.float64), rng=generator(0))
+    signal = torch.randn(50, 20, generator=seeded(1), dtype=torch.float64)
+    low = add_noise(signal, torch.full((50,), 1.0, dtype=torch.float64), rng=seeded(0)) - signal
+    high = add_noise(0 * signal, torch.full((50,), 9.0, dtype=torch.float64), rng=seeded(0))
     torch.testing.assert_close(3 * low, high, rtol=0, atol=1e-12)  # float64 rounding of the subtraction
 
 
 def test_awgn_is_a_channel_and_does_what_transmit_does():
     counts, codebook, _ = make_round(slots=10, num_active=3)
     channel: Channel = Awgn(3.0, "round")
-    csi = channel.sound(3, 80, rng=generator(0))
+    csi = channel.sound(3, 80, rng=seeded(0))
     sent = Symbols(superpose(counts, codebook)[None], power=1 / 8)
-    received = channel.carry(sent, csi, rng=generator(4))
-    assert torch.equal(received[0], transmit(counts, codebook, snr_db=3.0, rng=generator(4)))
+    received = channel.carry(sent, csi, rng=seeded(4))
+    assert torch.equal(received[0], transmit(counts, codebook, snr_db=3.0, rng=seeded(4)))
 
 
 def test_the_codebook_gets_the_gradient_of_the_signal_alone():
     counts, codebook, _ = make_round(slots=10, num_active=3)
     codebook.requires_grad_()
-    transmit(counts, codebook, snr_db=0.0, reference="slot", rng=generator(0)).sum().backward()
+    transmit(counts, codebook, snr_db=0.0, reference="slot", rng=seeded(0)).sum().backward()
     expected = counts.sum(dim=0).to(codebook.dtype)[:, None].expand(16, 8)
     torch.testing.assert_close(codebook.grad, expected, rtol=1e-6, atol=0)
 
 
 def test_dtype_follows_the_codebook():
     counts, codebook, _ = make_round(slots=10, num_active=3)
-    assert transmit(counts, codebook.double(), snr_db=0.0, rng=generator(0)).dtype == torch.float64
-    small = transmit(counts.to(torch.uint8), codebook, snr_db=0.0, rng=generator(0))
-    assert torch.equal(small, transmit(counts, codebook, snr_db=0.0, rng=generator(0)))
+    assert transmit(counts, codebook.double(), snr_db=0.0, rng=seeded(0)).dtype == torch.float64
+    small = transmit(counts.to(torch.uint8), codebook, snr_db=0.0, rng=seeded(0))
+    assert torch.equal(small, transmit(counts, codebook, snr_db=0.0, rng=seeded(0)))
 
 
 @pytest.mark.usefixtures("as_in_production")
 def test_counts_that_do_not_fit_the_codebook_are_refused():
     counts, codebook, _ = make_round(slots=10, num_active=3)
     with pytest.raises(ShapeError, match=r"counts has shape \(10, 15\)"):
-        transmit(counts[:, 1:], codebook, snr_db=0.0, rng=generator(0))
+        transmit(counts[:, 1:], codebook, snr_db=0.0, rng=seeded(0))
 
 
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
 def test_counts_that_no_devices_can_have_sent_are_refused(value):
     _, codebook, _ = make_round(slots=10, num_active=3)
     with pytest.raises(ShapeError, match=r"counts .*(holds negative|not finite)"):
-        transmit(torch.full((2, 16), value), codebook, snr_db=0.0, rng=generator(0))
+        transmit(torch.full((2, 16), value), codebook, snr_db=0.0, rng=seeded(0))
 
 
 def test_a_codebook_that_is_not_finite_is_refused():
     counts, codebook, _ = make_round(slots=10, num_active=3)
     with pytest.raises(ShapeError, match=r"codebook is .* with values that are not finite"):
-        transmit(counts, codebook * math.nan, snr_db=0.0, rng=generator(0))
+        transmit(counts, codebook * math.nan, snr_db=0.0, rng=seeded(0))
 
 
 def test_noise_power_over_the_round_is_that_of_the_definition_used_by_decoders():
     counts, codebook, _ = make_round(slots=5000, num_active=10)
     signal = superpose(counts, codebook)
     expected = noise_variance(signal, 5.0, "round", num_active=10)[0].item()
-    noise = transmit(counts, codebook, snr_db=5.0, rng=generator(1)) - signal
+    noise = transmit(counts, codebook, snr_db=5.0, rng=seeded(1)) - signal
     assert noise.square().mean().item() == pytest.approx(expected, rel=6 * math.sqrt(2 / noise.numel()))

@@ -5,20 +5,12 @@ import sys
 import pytest
 
 import aircomp
-from aircomp.cli import COMMANDS, main
+from aircomp.cli import COMMANDS
 from aircomp.common.artefact import read_json
+from helpers.commands import call
+from helpers.settings import SMALL, flags
 
-QUICK = ["--rounds", "2", "--devices.total", "6", "--participation.low", "2", "--participation.high", "4"]
-QUICK += ["--model.width", "4", "--workers", "1"]
-
-
-def call(*args):
-    """Run a command in this process and return its exit code."""
-    try:
-        main([str(a) for a in args])
-    except SystemExit as stop:
-        return stop.code or 0
-    return 0
+SMALL_RUN = [*flags(SMALL), "--rounds", "2", "--workers", "1"]
 
 
 def test_version_and_help(capsys):
@@ -54,7 +46,7 @@ def test_every_command_helps_with_an_example(command, capsys):
 
 def test_simulate_writes_a_run_directory_and_a_summary(tmp_path, capsys):
     out = tmp_path / "run"
-    assert call("simulate", "digits", "--uplink", "gamp", "--snr-db", "20", *QUICK, "--out", out) == 0
+    assert call("simulate", "digits", "--uplink", "gamp", "--snr-db", "20", *SMALL_RUN, "--out", out) == 0
     expected = {"config.toml", "metrics.jsonl", "result.json", "curves.png", "partition.png", "checkpoint"}
     assert expected <= {p.name for p in out.iterdir()}
     assert "test accuracy" in capsys.readouterr().out
@@ -63,17 +55,17 @@ def test_simulate_writes_a_run_directory_and_a_summary(tmp_path, capsys):
 
 def test_a_finished_run_is_resumed_from_its_own_directory(tmp_path, capsys):
     out = tmp_path / "run"
-    call("simulate", "digits", *QUICK, "--out", out)
+    call("simulate", "digits", *SMALL_RUN, "--out", out)
     assert call("simulate", "--resume", "--out", out, "--rounds", "3") == 0
     assert len((out / "metrics.jsonl").read_text().splitlines()) == 3
-    assert call("simulate", "digits", *QUICK, "--out", out) == 2
+    assert call("simulate", "digits", *SMALL_RUN, "--out", out) == 2
     assert "--overwrite" in capsys.readouterr().err
 
 
 def test_default_directories_are_new_each_time(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        assert call("simulate", "digits", *QUICK) == 0
+        assert call("simulate", "digits", *SMALL_RUN) == 0
     assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["digits-ideal", "digits-ideal-2"]
 
 

@@ -1,36 +1,18 @@
 import pytest
-import torch
 
 from aircomp.cli.pretrain import run, starting_point
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer import CommunicationLayer
-from aircomp.train.fragments import FragmentRound, save_round
 from aircomp.train.recipe import load_preset
+from helpers.fragments import save_small_rounds
+from helpers.settings import RECIPE, flags
 
-QUICK = [
-    "--schedule",
-    "halving",
-    "--preset",
-    "short",
-    "--epochs",
-    "1",
-    "--codeword-length",
-    "8",
-    "--net.num-layers",
-    "1",
-    "--net.filters",
-    "2",
-]
-QUICK += ["--data.batch-slots", "20", "--data.validation-samples", "20", "--data.test-samples", "20"]
+QUICK = ["--preset", "short", *flags(RECIPE)]
 
 
 @pytest.fixture
 def fragments(tmp_path):
-    for index in range(4):
-        rng = torch.Generator().manual_seed(index)
-        indices = torch.randint(0, 16, (3, 20), generator=rng)
-        save_round(tmp_path / "fragments", index, FragmentRound(indices, torch.full((16,), 1 / 16), torch.randn(16, 4)))
-    return tmp_path / "fragments"
+    return save_small_rounds(tmp_path / "fragments")
 
 
 def test_pretrain_trains_prints_a_table_and_resumes(fragments, tmp_path, capsys):

@@ -8,23 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from aircomp.cli import main
 from aircomp.common import outdir
 from aircomp.common.outdir import KINDS, MARKER, new_directory, open_directory
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.fl.simulate import simulate
+from helpers.commands import call
+from helpers.settings import SMALL, flags
 
-SMALL = ["--rounds", "1", "--devices.total", "4", "--participation.low", "2", "--participation.high", "2"]
-SMALL += ["--model.width", "4", "--engine", "serial"]
-
-
-def call(*args):
-    """Run a command in this process and return its exit code."""
-    try:
-        main([str(a) for a in args])
-    except SystemExit as stop:
-        return stop.code or 0
-    return 0
+SMALL_RUN = [*flags(SMALL), "--rounds", "1", "--engine", "serial"]
 
 
 def content(directory: Path) -> dict[str, bytes | None]:
@@ -100,12 +91,12 @@ def test_nothing_is_deleted_through_a_link(tmp_path):
 
 def test_directories_from_before_there_were_markers_are_recognised(tmp_path, capsys):
     run = tmp_path / "run"
-    assert call("simulate", "digits", *SMALL, "--out", run) == 0
+    assert call("simulate", "digits", *SMALL_RUN, "--out", run) == 0
     assert call("cost", "--parameters", "99", "--out", tmp_path / "cost") == 0
     for directory in (run, tmp_path / "cost"):
         (directory / MARKER).unlink()
     assert (outdir.owner_of(run), outdir.owner_of(tmp_path / "cost")) == ("simulate", "cost")
-    assert call("simulate", "digits", *SMALL, "--out", run, "--overwrite") == 0
+    assert call("simulate", "digits", *SMALL_RUN, "--out", run, "--overwrite") == 0
     assert outdir.owner_of(run) == "simulate"
     assert call("cost", "--parameters", "99", "--out", tmp_path / "cost") == 2
     assert call("cost", "--parameters", "99", "--out", run, "--overwrite") == 2
@@ -162,8 +153,8 @@ def _in_a_device(place: Path) -> Path:
 
 UNUSABLE = [_file, _below_a_file, _loop, _below_a_loop, _dangling, _too_long, _path_too_long, _unwritable, _in_a_device]
 COMMANDS = {
-    "simulate": ["digits", *SMALL],
-    "collect": ["digits", *SMALL],
+    "simulate": ["digits", *SMALL_RUN],
+    "collect": ["digits", *SMALL_RUN],
     "demo": ["--rounds", "1"],
     "reproduce": ["quantisation", "--seeds", "1"],
     "cost": ["--parameters", "99"],
@@ -179,7 +170,7 @@ COMMANDS = {
 def fragments(tmp_path_factory):
     """Return a small collection."""
     out = tmp_path_factory.mktemp("fragments") / "fragments"
-    assert call("collect", "digits", *SMALL, "--rounds", "4", "--out", out) == 0
+    assert call("collect", "digits", *SMALL_RUN, "--rounds", "4", "--out", out) == 0
     return out
 
 
@@ -241,7 +232,7 @@ def test_commands_started_at_once_never_share_a_directory(tmp_path, monkeypatch)
 def test_collecting_over_a_collection_in_use_deletes_nothing(tmp_path, fragments):
     before = content(fragments)
     with outdir.lock(fragments):
-        assert call("collect", "digits", *SMALL, "--out", fragments, "--overwrite") == 2
+        assert call("collect", "digits", *SMALL_RUN, "--out", fragments, "--overwrite") == 2
     assert content(fragments) == before
 
 
@@ -254,10 +245,10 @@ def test_a_run_with_a_relative_layer_resumes_from_elsewhere_and_under_any_name(t
     monkeypatch.chdir(here)
     CommunicationLayer.load().save("schicht ü")
     args = ["--uplink", "amp-da-net", "--layer", "schicht ü", "--out", "läuft"]
-    assert call("simulate", "digits", *SMALL, *args) == 0
+    assert call("simulate", "digits", *SMALL_RUN, *args) == 0
     monkeypatch.chdir(elsewhere)
     assert call("simulate", "--resume", f"--out={here / 'läuft'}", "--rounds", "2") == 0
     assert len((here / "läuft" / "metrics.jsonl").read_text().splitlines()) == 2
     monkeypatch.chdir(here)
-    assert call("simulate", "digits", *SMALL, *args, "--rounds", "3", "--resume") == 0
+    assert call("simulate", "digits", *SMALL_RUN, *args, "--rounds", "3", "--resume") == 0
     assert len(Path("läuft/metrics.jsonl").read_text().splitlines()) == 3

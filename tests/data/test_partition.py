@@ -6,14 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aircomp.common.artefact import tensor_hash
 from aircomp.data.partition import Partition, PartitionSettings, split
 from aircomp.errors import ConfigError, ShapeError
+from helpers.draws import seeded
 
 KINDS = ["shards", "iid", "dirichlet"]
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def balanced_labels(num_samples: int, num_classes: int = 10) -> torch.Tensor:
@@ -64,6 +62,18 @@ def test_equal_generators_give_equal_partitions_and_others_do_not(kind):
     assert torch.equal(first.devices, again.devices)
     assert torch.equal(first.base_station, again.base_station)
     assert not torch.equal(first.devices, other.devices)
+
+
+def test_a_dirichlet_partition_keeps_its_bits():
+    chosen = PartitionSettings(kind="dirichlet", alpha=0.3)
+    devices = split(balanced_labels(2000), 20, chosen, rng=seeded()).devices
+    assert tensor_hash(devices).startswith("ed9b86ca00a351ca")
+
+
+def test_drawing_class_shares_leaves_the_global_generator_alone():
+    before = torch.get_rng_state()
+    split(balanced_labels(600), 10, PartitionSettings(kind="dirichlet"), rng=seeded())
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_fully_sorted_shards_are_dealt_to_devices_in_the_order_of_labels(rng):

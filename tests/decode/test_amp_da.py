@@ -5,9 +5,11 @@ import torch
 
 from aircomp.decode.amp_da import AmpDa, slab_posterior, start_activity
 from aircomp.decode.heard import exact_counts, noise_per_slot
+from aircomp.encode.codebook import count
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.plain.amp_da import amp_da as plain_amp_da
 from aircomp.testing import check_decoder
+from helpers.draws import accuracy, add_noise, draw_indices
 
 NUM_CODEWORDS, LENGTH = 128, 64
 
@@ -19,16 +21,9 @@ def bernoulli(rng, num_codewords=NUM_CODEWORDS, length=LENGTH):
 def draw_round(codebook, num_slots, snr_db, rng, num_active=10):
     """Zipf-1 popularity, noise in proportion to each slot's own power."""
     popularity = 1 / torch.arange(1, len(codebook) + 1)
-    chosen = torch.multinomial(popularity.expand(num_slots, -1), num_active, replacement=True, generator=rng)
-    counts = torch.zeros(num_slots, len(codebook), dtype=torch.int64).scatter_add_(1, chosen, torch.ones_like(chosen))
-    signal = counts.float() @ codebook
-    noise_var = signal.square().mean(1, keepdim=True) / 10 ** (snr_db / 10)
-    received = signal + noise_var.sqrt() * torch.randn(signal.shape, generator=rng)
-    return received, popularity / popularity.sum(), counts, noise_var[:, 0]
-
-
-def accuracy(counts, truth):
-    return (1 - (counts - truth).abs().sum(1) / truth.sum(1)).clamp(0, 1).mean().item()
+    counts = count(draw_indices(popularity, num_slots, num_active, rng=rng), len(codebook))
+    received, noise_var = add_noise(counts, codebook, snr_db, reference="slot", rng=rng)
+    return received, popularity / popularity.sum(), counts, noise_var
 
 
 @pytest.mark.parametrize("activity", ["slot", "pooled"])

@@ -1,4 +1,5 @@
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -16,31 +17,17 @@ from aircomp.decode.net_blocks import (
     tied_activity,
 )
 from aircomp.decode.prior import reach_for
-from aircomp.encode.codebook import count, make_codebook
+from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.plain.amp_da_net import unroll as plain_unroll
 from aircomp.testing import check_decoder
+from helpers.draws import accuracy, zipf_round
 
 CODEBOOK = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))
 GATES = ("damping", "cnn_gate", "rate_gate", "activity_gate", "noise_gate")
 
 
-def draw_round(num_slots, num_active, snr_db, *, codebook=CODEBOOK, reference="round", seed=0):
-    rng = generator(seed, "round", num_active)
-    n = len(codebook)
-    zipf = torch.arange(1.0, n + 1) ** -1.2
-    popularity, truth = (zipf * torch.exp(0.3 * torch.randn(n, generator=rng)) for _ in range(2))
-    indices = torch.multinomial(truth.expand(num_active, -1), num_slots, replacement=True, generator=rng)
-    counts = count(indices, n)
-    signal = counts.float() @ codebook
-    power = signal.square().mean(1)
-    noise_var = (power if reference == "slot" else power.mean().expand_as(power)) / 10 ** (snr_db / 10)
-    received = signal + noise_var.sqrt()[:, None] * torch.randn(signal.shape, generator=rng)
-    return received, popularity / popularity.sum(), counts, noise_var
-
-
-def accuracy(counts, truth):
-    return (1 - (counts - truth).abs().sum(1) / truth.sum(1)).clamp(0, 1).mean().item()
+draw_round = partial(zipf_round, codebook=CODEBOOK)
 
 
 def trained(**settings):

@@ -9,25 +9,15 @@ from aircomp.decode import estimate
 from aircomp.decode.estimate import estimate_round, reestimate_round, smooth
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ConfigError
+from helpers.draws import zipf_round
 
 CODEBOOK = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))
 
 
-def draw_round(num_slots, num_active, snr_db, seed=0, agreement=0.03):
-    """Zipf-like choices that the base station's popularity tells only roughly, and devices that copy one another."""
-    rng = generator(seed, "round", num_active)
-    zipf = torch.arange(1.0, 129.0) ** -1.2
-    popularity, truth = (zipf * torch.exp(0.3 * torch.randn(128, generator=rng)) for _ in range(2))
-    draws = torch.multinomial(truth.expand(num_active, -1), max(1, num_slots), replacement=True, generator=rng)
-    indices = draws[:, :num_slots]
-    source = torch.randint(num_active, indices.shape, generator=rng)
-    copies = torch.rand(indices.shape, generator=rng) < agreement * num_active / 2
-    indices = torch.where(copies, indices.gather(0, source), indices)
-    counts = count(indices, 128)
-    signal = counts.float() @ CODEBOOK
-    noise_var = float(signal.square().mean()) / 10 ** (snr_db / 10) if num_slots else 0.0
-    received = signal + math.sqrt(noise_var) * torch.randn(signal.shape, generator=rng)
-    return received, popularity / popularity.sum(), counts, noise_var
+def draw_round(num_slots, num_active, snr_db):
+    """Draw a round of devices that copy one another, with one noise variance."""
+    received, popularity, counts, noise_var = zipf_round(num_slots, num_active, snr_db, CODEBOOK, agreement=0.03)
+    return received, popularity, counts, float(noise_var.mean())
 
 
 @pytest.mark.parametrize("snr_db", [-5.0, 0.0, 5.0, 20.0])

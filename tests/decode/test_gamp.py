@@ -1,31 +1,20 @@
+from functools import partial
+
 import pytest
 import torch
 
 from aircomp.common.rng import generator
 from aircomp.decode.gamp import AmpState, Gamp, PreparedCodebook, iterate, output_block, pseudo_channel, start
-from aircomp.encode.codebook import count, make_codebook
+from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.plain.gamp import gamp as plain_gamp
 from aircomp.testing import check_decoder
+from helpers.draws import accuracy, zipf_round
 
 CODEBOOK = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))
 
 
-def draw_round(num_slots, num_active, snr_db, *, reference="round", seed=0):
-    rng = generator(seed, "round", num_active)
-    zipf = torch.arange(1.0, 129.0) ** -1.2
-    popularity, truth = (zipf * torch.exp(0.3 * torch.randn(128, generator=rng)) for _ in range(2))
-    indices = torch.multinomial(truth.expand(num_active, -1), num_slots, replacement=True, generator=rng)
-    counts = count(indices, 128)
-    signal = counts.float() @ CODEBOOK
-    power = signal.square().mean(1)
-    noise_var = (power if reference == "slot" else power.mean().expand_as(power)) / 10 ** (snr_db / 10)
-    received = signal + noise_var.sqrt()[:, None] * torch.randn(signal.shape, generator=rng)
-    return received, popularity / popularity.sum(), counts, noise_var
-
-
-def accuracy(counts, truth):
-    return (1 - (counts - truth).abs().sum(1) / truth.sum(1)).clamp(0, 1).mean().item()
+draw_round = partial(zipf_round, codebook=CODEBOOK)
 
 
 @pytest.mark.parametrize("noise", ["round", "slot"])

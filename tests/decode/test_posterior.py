@@ -11,6 +11,7 @@ from aircomp.errors import ConfigError, ShapeError
 from aircomp.measure.metrics import count_accuracy
 from aircomp.plain.posterior import enumerate_posterior, gibbs_sweep
 from aircomp.testing import check_decoder
+from helpers.draws import add_noise, draw_indices
 
 CODEBOOK = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))
 POPULARITY = 1 / torch.arange(1.0, 129.0)
@@ -19,12 +20,9 @@ POPULARITY /= POPULARITY.sum()
 
 def draw_round(num_slots, num_active, snr_db, seed=0):
     rng = generator(seed, "round", num_active)
-    counts = count(
-        torch.multinomial(POPULARITY.expand(num_active, -1), num_slots, replacement=True, generator=rng), 128
-    )
-    signal = counts.float() @ CODEBOOK
-    noise_var = (signal.square().mean() / 10 ** (snr_db / 10)).expand(num_slots)
-    return signal + noise_var.sqrt()[:, None] * torch.randn(signal.shape, generator=rng), counts, noise_var
+    counts = count(draw_indices(POPULARITY, num_slots, num_active, rng=rng), 128)
+    received, noise_var = add_noise(counts, CODEBOOK, snr_db, rng=rng)
+    return received, counts, noise_var
 
 
 def tiny(num_slots=16):

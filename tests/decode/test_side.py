@@ -10,6 +10,7 @@ from aircomp.decode.side import STRENGTH, check_groups, slot_rates
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ShapeError
 from aircomp.measure.metrics import count_accuracy
+from helpers.draws import add_noise
 
 CODEBOOK = make_codebook("two-bases", 64, 32, rng=generator(0, "codebook"))
 NET = AmpDaNet(AmpDaNetSettings(num_layers=8, filters=4)).eval().requires_grad_(False)
@@ -35,9 +36,7 @@ def draw_round(num_slots=900, num_active=8, snr_db=2.0):
     shares = torch.rand(3, 64, generator=rng) ** 8
     indices = torch.multinomial(shares[layers], num_active + 1, replacement=True, generator=rng).T
     counts = count(indices[1:], 64)
-    signal = counts.float() @ CODEBOOK
-    noise_var = signal.square().mean() / 10 ** (snr_db / 10)
-    received = signal + noise_var.sqrt() * torch.randn(signal.shape, generator=rng)
+    received, _ = add_noise(counts, CODEBOOK, snr_db, rng=rng)
     return received, shares.mean(0), counts, layers, indices[0]
 
 

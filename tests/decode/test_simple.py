@@ -1,26 +1,20 @@
-import math
-
 import pytest
 import torch
 
 from aircomp.decode.simple import Genie, Nnls, Omp
+from aircomp.encode.codebook import count
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.testing import check_decoder
+from helpers.draws import accuracy, add_noise, draw_indices
 
 
 def draw_round(num_slots, snr_db, rng, num_active=8, num_codewords=128, length=64):
     codebook = torch.randn(num_codewords, length, generator=rng)
     codebook /= codebook.norm(dim=1, keepdim=True)
     popularity = 1 / torch.arange(1, num_codewords + 1)
-    chosen = torch.multinomial(popularity.expand(num_slots, -1), num_active, replacement=True, generator=rng)
-    counts = torch.zeros(num_slots, num_codewords, dtype=torch.int64).scatter_add_(1, chosen, torch.ones_like(chosen))
-    signal = counts.float() @ codebook
-    noise_var = (num_active / length) / 10 ** (snr_db / 10)
-    return codebook, signal + math.sqrt(noise_var) * torch.randn(signal.shape, generator=rng), popularity, counts
-
-
-def accuracy(counts, truth):
-    return (1 - (counts - truth).abs().sum(1) / truth.sum(1)).clamp(0, 1).mean().item()
+    counts = count(draw_indices(popularity, num_slots, num_active, rng=rng), num_codewords)
+    received, _ = add_noise(counts, codebook, snr_db, rng=rng)
+    return codebook, received, popularity, counts
 
 
 @pytest.mark.parametrize("make", [Omp, Nnls])

@@ -15,15 +15,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from aircomp.data.partition import PartitionSettings, split
-from aircomp.device.local import LocalSettings
 from aircomp.engines import ray as ray_executor
 from aircomp.engines.local import SerialExecutor, make_executor
 from aircomp.engines.ray import RayExecutor, map_jobs
-from aircomp.engines.trainer import Task, Trainer
+from aircomp.engines.trainer import Task
 from aircomp.errors import AirCompError, ConfigError, TrainingDiverged
-from aircomp.fl import models
 from aircomp.fl.simulate import simulate
+from helpers.processes import descendants
+from helpers.records import without_times
 
 pytestmark = [
     # Ray opens /dev/null for each process it starts and does not wait for all of them to end
@@ -33,23 +32,6 @@ pytestmark = [
 ]
 
 PR_SET_CHILD_SUBREAPER = 36
-
-
-def descendants() -> set[int]:
-    """Return the living processes that descend from this one."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-        except OSError:  # gone in the meantime
-            continue
-        if state != "Z":
-            parents[int(stat.parent.name)] = int(parent)
-    found, new = set(), {os.getpid()}
-    while new:
-        new = {pid for pid, parent in parents.items() if parent in new}
-        found |= new
-    return found
 
 
 @pytest.fixture
@@ -71,9 +53,7 @@ def nothing_survives(monkeypatch):
 
 
 def same_bits(one, two):
-    assert [{k: v for k, v in r.items() if k != "seconds"} for r in one.metrics] == [
-        {k: v for k, v in r.items() if k != "seconds"} for r in two.metrics
-    ]
+    assert without_times(one.metrics) == without_times(two.metrics)
     assert torch.equal(one.state.weights, two.state.weights)
     assert one.state.memories.keys() == two.state.memories.keys()
     assert all(torch.equal(one.state.memories[d], two.state.memories[d]) for d in one.state.memories)
@@ -109,13 +89,6 @@ def test_an_address_where_nobody_answers_is_told_at_once(trainer):
 
 def test_the_address_does_not_change_what_a_run_is(quick):
     assert quick.identity == quick.changed(engine="ray", ray_address="host:6379").identity
-
-
-@pytest.fixture
-def trainer(digits):
-    module = models.build(models.ModelSettings(name="digits-cnn"), 10, 1, rng=torch.Generator().manual_seed(0))
-    partition = split(digits.train_labels, 8, PartitionSettings(), rng=torch.Generator().manual_seed(0))
-    return Trainer(module, digits, partition, LocalSettings(batch_size=16), seed=0)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,9 @@ from aircomp.errors import AirCompError, ArtefactError, ConfigError
 from aircomp.fl.experiment import Experiment, load_experiment
 from aircomp.fl.simulate import simulate
 from aircomp.report.gather import sections_of
+from helpers.commands import wait_for
+from helpers.records import read_lines, without_times
+from helpers.settings import QUICK
 
 
 class Net(nn.Module):
@@ -49,15 +51,12 @@ class Net(nn.Module):
 
 
 def settings(**changes: object) -> Experiment:
-    quick = {"engine": "serial", "devices.total": 6, "participation.low": 2, "participation.high": 4}
-    quick |= {"rounds": 4, "local.epochs": 1, "local.batch_size": 64, "local.weight_decay": 0.01}
-    quick |= {"uplink": "perfect", "checkpoint_seconds": 0}
+    quick = QUICK | {"rounds": 4, "uplink": "perfect", "local.weight_decay": 0.01}
     return load_experiment("digits").changed(**quick | changes)
 
 
 def outcome(run):
-    metrics = [{k: v for k, v in record.items() if k != "seconds"} for record in run.metrics]
-    return metrics, {name: tensor.tolist() for name, tensor in run.model.state_dict().items()}
+    return without_times(run.metrics), {name: tensor.tolist() for name, tensor in run.model.state_dict().items()}
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +91,7 @@ def test_a_resumed_run_ends_in_the_same_bits_whatever_the_module_holds(whole, tm
 
 SCRIPT = """
     import sys
-    sys.path.insert(0, {folder!r})
+    sys.path[:0] = {folders!r}
     from test_own_model import Net, settings
     from aircomp.fl.simulate import simulate
     simulate(settings(engine="processes", workers=2), model=Net(), out=sys.argv[1], resume=True)
@@ -100,13 +99,9 @@ SCRIPT = """
 
 
 def test_a_killed_run_ends_in_the_same_bits(whole, tmp_path):
-    script = textwrap.dedent(SCRIPT.format(folder=str(Path(__file__).parent)))
+    script = textwrap.dedent(SCRIPT.format(folders=[str(folder) for folder in Path(__file__).parents[:2]]))
     process = subprocess.Popen([sys.executable, "-c", script, tmp_path])
-    metrics, end = tmp_path / "metrics.jsonl", time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < end:
-        if metrics.exists() and metrics.read_text().count("\n") >= 2:
-            break
-        time.sleep(0.005)
+    wait_for(lambda: process.poll() is not None or len(read_lines(tmp_path / "metrics.jsonl")) >= 2, seconds=60)
     process.kill()
     assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
     assert outcome(simulate(settings(), model=Net(), out=tmp_path, resume=True)) == whole

@@ -1,10 +1,8 @@
 import functools
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -17,16 +15,15 @@ from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
 from aircomp.fl.simulate import simulate
 from aircomp.measure.fields import FIELDS
 from aircomp.uplinks.decoders import make_decoder
-
-
-def without_seconds(metrics):
-    return [{k: v for k, v in record.items() if k != "seconds"} for record in metrics]
+from helpers.commands import wait_for
+from helpers.records import read_lines, without_times
+from helpers.settings import QUICK, flags
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(quick, digits):
     first, again = simulate(quick, dataset=digits), simulate(quick, dataset=digits)
     other = simulate(quick.changed(seed=1), dataset=digits)
-    assert without_seconds(first.metrics) == without_seconds(again.metrics)
+    assert without_times(first.metrics) == without_times(again.metrics)
     assert torch.equal(first.state.weights, again.state.weights)
     assert not torch.equal(first.state.weights, other.state.weights)
 
@@ -34,7 +31,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(quick, digits):
 def test_the_number_of_workers_does_not_change_a_bit(quick, digits):
     one = simulate(quick.changed(uplink="perfect"), dataset=digits)
     two = simulate(quick.changed(uplink="perfect", engine="processes", workers=2), dataset=digits)
-    assert without_seconds(one.metrics) == without_seconds(two.metrics)
+    assert without_times(one.metrics) == without_times(two.metrics)
     assert torch.equal(one.state.weights, two.state.weights)
 
 
@@ -51,16 +48,15 @@ def test_a_resumed_run_ends_in_the_same_bits(quick, digits, tmp_path, options):
     whole = simulate(experiment, dataset=digits, out=tmp_path / "whole")
     simulate(experiment.changed(rounds=2), dataset=digits, out=tmp_path / "parts")
     parts = simulate(experiment, dataset=digits, out=tmp_path / "parts", resume=True)
-    assert without_seconds(whole.metrics) == without_seconds(parts.metrics)
+    assert without_times(whole.metrics) == without_times(parts.metrics)
     assert torch.equal(whole.state.weights, parts.state.weights)
     assert whole.state.memories.keys() == parts.state.memories.keys()
     assert all(torch.equal(whole.state.memories[d], parts.state.memories[d]) for d in whole.state.memories)
     assert dict(whole.state.uplink_memory) == dict(parts.state.uplink_memory)
 
 
-COMMAND = [sys.executable, "-m", "aircomp", "simulate", "digits", "--uplink", "perfect", "--rounds", "12"]
-COMMAND += ["--devices.total", "6", "--participation.low", "2", "--participation.high", "4", "--model.width", "4"]
-COMMAND += ["--checkpoint-seconds", "0", "--workers", "2", "--out"]
+COMMAND = [sys.executable, "-m", "aircomp", "simulate", "digits", "--uplink", "perfect"]
+COMMAND += [*flags(QUICK | {"rounds": 12, "engine": "processes", "workers": 2}), "--out"]
 
 
 def test_a_run_killed_at_any_instant_resumes_to_the_same_bits(tmp_path):
@@ -76,7 +72,7 @@ def test_a_run_killed_at_any_instant_resumes_to_the_same_bits(tmp_path):
     subprocess.run([*COMMAND, tmp_path / "killed", "--resume"], check=True, capture_output=True)
     assert killed >= 2
     records = [read_lines(tmp_path / name / "metrics.jsonl") for name in ("whole", "killed")]
-    assert without_seconds(records[0]) == without_seconds(records[1])
+    assert without_times(records[0]) == without_times(records[1])
     assert saved_weights(tmp_path / "whole") == saved_weights(tmp_path / "killed")
 
 
@@ -87,15 +83,7 @@ def saved_weights(run):
 
 
 def wait_for_round(path, rounds, process):
-    end = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < end:
-        if path.exists() and len(path.read_text().splitlines()) >= rounds:
-            return
-        time.sleep(0.01)
-
-
-def read_lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    wait_for(lambda: process.poll() is not None or len(read_lines(path)) >= rounds, seconds=60)
 
 
 def test_ctrl_c_saves_what_was_done_and_exits_130(tmp_path):

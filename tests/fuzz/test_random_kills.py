@@ -3,18 +3,19 @@
 import json
 import os
 import random
-import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fuzz_material import TINY_RUN, TINY_TRAINING, use_tiny_scale, words
 
-from aircomp.cli import main
 from aircomp.common.artefact import read_json, read_tensors
 from aircomp.reproduce.scales import SCALES
+from helpers.commands import Command
+from helpers.records import read_lines
 
 KILLS = 20
 RUN = TINY_RUN | {"--rounds": "12", "--checkpoint-seconds": "0"}
@@ -36,7 +37,7 @@ def fragments(tmp_path_factory) -> Iterator[Path]:
     use_tiny_scale()
     out = tmp_path_factory.mktemp("fragments")
     args = ["collect", "digits", *words(TINY_RUN | {"--rounds": "4"}), "--raw", "--out", str(out / "f")]
-    assert finish(start(args, out)) == 0
+    assert Command(*args).wait() == 0
     yield out / "f"
     SCALES.update(scales)
 
@@ -46,17 +47,17 @@ def fragments(tmp_path_factory) -> Iterator[Path]:
 @pytest.mark.parametrize("command", list(COMMANDS))
 def test_killed_at_any_time_it_ends_with_the_same_bits(command, fragments, tmp_path):
     args = [str(fragments) if word == "FRAGMENTS" else word for word in COMMANDS[command]]
-    begun = time.perf_counter()
-    assert finish(start([*args, "--out", "whole"], tmp_path)) == 0
+    inside, begun = partial(os.chdir, tmp_path), time.perf_counter()
+    assert Command(*args, "--out", "whole", prepare=inside).wait() == 0
     duration, expected = time.perf_counter() - begun, kept(tmp_path / "whole")
     rng, out, killed, ended = random.Random(command), 0, 0, 0
     while killed < KILLS or not ended:
-        pid = start([*args, "--out", f"killed-{out}"], tmp_path)
-        code = finish(pid, within=rng.random() * duration if killed < KILLS else None)
+        process = Command(*args, "--out", f"killed-{out}", prepare=inside)
+        code = process.kill_after(rng.random() * duration) if killed < KILLS else process.wait()
         if code is None:
             killed += 1
             continue
-        assert code == 0, (tmp_path / "stderr").read_text()
+        assert code == 0, process.said
         assert kept(tmp_path / f"killed-{out}") == expected
         out, ended = out + 1, ended + 1
 
@@ -64,49 +65,12 @@ def test_killed_at_any_time_it_ends_with_the_same_bits(command, fragments, tmp_p
 @pytest.mark.usefixtures("as_in_production")
 def test_runs_of_two_seeds_are_told_apart(tmp_path):
     for out, seed in (("one", "0"), ("again", "0"), ("other", "1")):
-        args = ["collect", "digits", *words(TINY_RUN | {"--seed": seed}), "--out", out]
-        assert finish(start(args, tmp_path)) == 0
+        args = ["collect", "digits", *words(TINY_RUN | {"--seed": seed}), "--out", tmp_path / out]
+        assert Command(*args).wait() == 0
     one, again, other = (kept(tmp_path / out) for out in ("one", "again", "other"))
     assert one == again
     differing = {name for name in one if one[name] != other.get(name)}
     assert {"config.toml", "metrics.jsonl", "checkpoint/state.safetensors", "round_00000.safetensors"} <= differing
-
-
-def start(args: list[str], here: Path) -> int:
-    """Run a command in a process forked from this one."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        os.chdir(here)
-        os.dup2(os.open("stderr", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.setsid()
-        main(args)
-        code = 0
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-def finish(pid: int, within: float | None = None) -> int | None:
-    """Return the exit code, or None if the process had to be killed: only itself, as by the kernel out of memory."""
-    begun = time.perf_counter()
-    while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        if within is not None and time.perf_counter() - begun > within:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            return None
-        time.sleep(0.001)
 
 
 def kept(directory: Path) -> dict[str, Any]:
@@ -121,7 +85,7 @@ def kept(directory: Path) -> dict[str, Any]:
         elif path.suffix == ".json":
             found[name] = _timeless(read_json(path))
         elif path.suffix == ".jsonl":
-            found[name] = [_timeless(json.loads(line)) for line in path.read_text().splitlines()]
+            found[name] = [_timeless(record) for record in read_lines(path)]
         else:
             found[name] = path.read_text()
     assert found

@@ -8,26 +8,17 @@ import torch
 from jaxtyping import config
 
 from aircomp.cli.export import run
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings
 from aircomp.decode.gamp import Gamp
 from aircomp.decode.rounding import conclude
-from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.layer import CommunicationLayer
-from aircomp.layer import communication as layers
+from aircomp.layer import CommunicationLayer, communication
 from aircomp.layer.export import INPUTS, OUTPUTS, StaticNet, export_layer
+from helpers.layers import LENGTH, NUM_CODEWORDS, make_layer
 
-NUM_CODEWORDS, LENGTH = 16, 16
 
-
-def make_layer(**settings):
-    rng = torch.Generator().manual_seed(0)
-    net = AmpDaNet(AmpDaNetSettings(**({"num_layers": 2, "filters": 4} | settings)), rng=rng)
-    with torch.no_grad():
-        for parameter in net.parameters():  # as if trained: every gate ajar, every correction at work
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=rng))
-    codebook = make_codebook("two-bases", NUM_CODEWORDS, LENGTH, rng=rng)
-    return CommunicationLayer(codebook, net.eval().requires_grad_(False), config={"seed": 0})
+def ajar_layer(**settings):
+    """Return a layer with every gate ajar and every correction at work."""
+    return make_layer(change=0.3, **settings)
 
 
 def signal(layer, num_slots, noise_var=0.09):
@@ -53,7 +44,7 @@ def assert_all_close(theirs, expected, atol):
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """Return a layer and the directory that its decoder was exported to in both formats by the command."""
-    directory, layer = tmp_path_factory.mktemp("exported"), make_layer()
+    directory, layer = tmp_path_factory.mktemp("exported"), ajar_layer()
     layer.save(directory / "layer")
     config.update(
         "jaxtyping_disable", True
@@ -105,14 +96,14 @@ def test_a_program_of_torch_export_decodes_as_we_do_for_any_number_of_slots(expo
     ],
 )
 def test_every_kind_of_network_has_its_static_form(settings):
-    layer = make_layer(**settings)
+    layer = ajar_layer(**settings)
     given = signal(layer, 40)
     # the same operations, nearly in the same order; the paper's literal order makes more of a rounding error (2e-4)
     assert_all_close(StaticNet(layer)(*given), ours(layer, *given), 1e-5 if settings.get("order") is None else 5e-4)
 
 
 def test_the_reach_is_what_was_asked_for():
-    layer = make_layer()
+    layer = ajar_layer()
     received, rate, noise_var = signal(layer, 40, noise_var=2.0)
     expected = ours(layer, received, rate, noise_var)
     # ours ends its table at the number of devices, here 4: in so much noise that is 0.02 of a count
@@ -124,7 +115,7 @@ def test_the_reach_is_what_was_asked_for():
 
 
 def test_estimates_before_and_rounding_after_make_it_the_decoder():
-    layer = make_layer(agreement=0.03)
+    layer = ajar_layer(agreement=0.03)
     received, rate, _ = signal(layer, 60)
     popularity = rate / rate.sum()
     shared, noise_var = Gamp(layer.codebook, agreement=0.03).estimate(received, popularity, 12)
@@ -135,7 +126,7 @@ def test_estimates_before_and_rounding_after_make_it_the_decoder():
 
 
 def test_nobody_sends_and_nothing_is_decoded():
-    layer = make_layer()
+    layer = ajar_layer()
     received, rate, noise_var = signal(layer, 5)
     mean, num_active_hat, _ = StaticNet(layer)(received, 0 * rate, noise_var)
     assert not mean.any()
@@ -157,11 +148,11 @@ def test_an_export_loses_nothing_and_names_mistakes(exported, tmp_path):
 
 
 def test_a_missing_extra_is_named(monkeypatch, tmp_path):
-    layer = make_layer()
+    layer = ajar_layer()
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ConfigError, match=r"onnxscript is not installed; .*pip install 'aircomp\[onnx\]'"):
         export_layer(layer, tmp_path / "decoder.onnx", "onnx")
-    layers._hub_mixin.cache_clear()
+    communication._hub_mixin.cache_clear()
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     for use in (layer.save_pretrained, CommunicationLayer.from_pretrained):
         with pytest.raises(ConfigError, match=r"huggingface_hub is not installed; .*pip install 'aircomp\[hub\]'"):
@@ -179,7 +170,7 @@ import aircomp.cli.export, aircomp.layer
 
 def test_a_layer_goes_through_the_mixin_and_a_local_folder(tmp_path):
     pytest.importorskip("huggingface_hub")
-    layer = make_layer()
+    layer = ajar_layer()
     assert layer.save_pretrained(tmp_path / "layer") is None
     names = {"layer.safetensors", "layer.json", "config.json", "README.md"}
     assert {p.name for p in (tmp_path / "layer").iterdir()} == names

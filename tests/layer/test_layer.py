@@ -1,33 +1,17 @@
-import json
-
 import pytest
 import torch
 
 from aircomp.channel.awgn import transmit
 from aircomp.common.artefact import read_json, read_tensors, write_json, write_tensors
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings
-from aircomp.encode.codebook import make_codebook
+from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError
 from aircomp.layer import CommunicationLayer
-
-NUM_CODEWORDS, LENGTH = 16, 16
-
-
-def make_layer(seed=0, noise="round", **settings):
-    rng = torch.Generator().manual_seed(seed)
-    net = AmpDaNet(AmpDaNetSettings(**({"num_layers": 2, "filters": 4} | settings)), rng=rng)
-    with torch.no_grad():
-        for parameter in net.parameters():  # as if trained
-            parameter.add_(0.01 * torch.randn(parameter.shape, generator=rng))
-    codebook = make_codebook("two-bases", NUM_CODEWORDS, LENGTH, rng=rng)
-    return CommunicationLayer(codebook, net, noise=noise, config={"seed": seed}, training={"epochs": 3})
+from helpers.layers import NUM_CODEWORDS, describe_anew, make_layer
 
 
 def received_round(layer):
     rng = torch.Generator().manual_seed(5)
-    counts = torch.zeros(30, NUM_CODEWORDS, dtype=torch.int64)
-    chosen = torch.randint(0, NUM_CODEWORDS, (30, 4), generator=rng)
-    counts.scatter_add_(1, chosen, torch.ones_like(chosen))
+    counts = count(torch.randint(0, NUM_CODEWORDS, (4, 30), generator=rng), NUM_CODEWORDS)
     received = transmit(counts, layer.codebook, snr_db=15.0, reference="slot", rng=rng)
     return counts, received, torch.full((NUM_CODEWORDS,), 1 / NUM_CODEWORDS)
 
@@ -139,16 +123,9 @@ def test_a_description_that_claims_something_else_is_refused(tmp_path, change, m
 
 def rewrite(directory, **changes):
     """Change tensors and their hashes together, as someone who means it would."""
-    from aircomp.layer.communication import _weights_hash, tensor_hash
-
     tensors = {k: v for k, v in (read_tensors(directory / "layer.safetensors")[0] | changes).items() if v is not None}
     write_tensors(directory / "layer.safetensors", tensors)
-    description = json.loads((directory / "layer.json").read_text())
-    weights = {k.removeprefix("decoder."): v for k, v in tensors.items() if k.startswith("decoder.")}
-    description |= {"decoder_hash": _weights_hash(weights)}
-    if "codebook" in tensors:
-        description["codebook_hash"] = tensor_hash(tensors["codebook"])
-    write_json(directory / "layer.json", description)
+    describe_anew(directory)
 
 
 @pytest.mark.parametrize(

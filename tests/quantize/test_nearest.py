@@ -4,13 +4,7 @@ import torch
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.plain import quantize as plain
 from aircomp.quantize.nearest import lookup, nearest
-
-
-def update_like(num: int, fragment_length: int = 20, seed: int = 0) -> torch.Tensor:
-    """Draw fragments as model updates have them: 1e-4 in size, a few thirty times as large."""
-    rng = torch.Generator().manual_seed(seed)
-    size = 1e-4 * torch.exp(1.2 * torch.randn(num, 1, generator=rng))
-    return size * torch.randn(num, fragment_length, generator=rng)
+from helpers.draws import update_like
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])

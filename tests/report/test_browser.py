@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from aircomp.common.artefact import write_json, write_text
 from aircomp.report.gather import sections_of
 from aircomp.report.page import write_page
+from helpers.records import put_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: install it to see the page in a real browser")
@@ -169,11 +169,10 @@ def page(tmp_path_factory) -> Path:
         row |= {"best_test_accuracy": 0.91, "stability": 0.0123, "count_accuracy": 0.5, "update_nmse": 1.25}
         row |= {"num_active_mae": 0.25, "channel_uses_per_parameter": 3.205}
         config = {"uplink": uplink, "channel": {"snr_db": snr_db}, "note": hostile}
-        write_json(root / name / "result.json", _result("simulate", config, [row]))
         records = [
             {"round": r, "test_accuracy": 0.3 * r, "test_loss": 2.0 / r, "update_nmse": 0.5 / r} for r in (1, 2, 3)
         ]
-        write_text(root / name / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in records))
+        put_run(root / name, "simulate", [row], config, records)
     rows = [
         {
             "decoder": d,
@@ -185,13 +184,9 @@ def page(tmp_path_factory) -> Path:
         for d in ("gamp", "amp-da")
         for s in (0.0, 5.0, 10.0)
     ]
-    write_json(root / "ev" / "result.json", _result("evaluate", {"fragments": "runs/f", "snr_db": [0, 5, 10]}, rows))
+    put_run(root / "ev", "evaluate", rows, {"fragments": "runs/f", "snr_db": [0, 5, 10]})
     out = root / "report.html"
     return write_page(out, hostile, sections_of([root / n for n in ("a", "b", "c", "ev")], beside=root), lead=hostile)
-
-
-def _result(command: str, config: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"command": command, "version": "0", "config": config, "seed": 0, "environment": {}, "rows": rows}
 
 
 def column(browser: Browser, name: str) -> list[str]:

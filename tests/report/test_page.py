@@ -8,15 +8,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from aircomp.cli import main
-from aircomp.common.artefact import write_json, write_text
+from aircomp.common.artefact import write_json
 from aircomp.errors import ArtefactError
 from aircomp.report import figures
 from aircomp.report.gather import sections_of
 from aircomp.report.page import Figure, Section, Table, cell_text, render, write_figures, write_page
 from aircomp.report.rows import series_of
+from helpers.commands import call
+from helpers.records import put_run
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\" onload='x' $\\frac{"
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\" onload='x' $\\frac{ {{ 7 * 7 }} {% raw %}"
 VOID = {"meta", "img", "br", "link", "path", "use", "rect", "circle", "image"}
 
 
@@ -46,15 +47,6 @@ class Elements(HTMLParser):
         return [attributes for tag, attributes in self.found if tag == name]
 
 
-def put(directory: Path, command: str, rows: list[dict[str, Any]], config=None, metrics=()) -> Path:
-    """Write a finished run."""
-    result = {"command": command, "version": "1", "config": config or {}, "seed": 0, "environment": {}, "rows": rows}
-    write_json(directory / "result.json", result)
-    if metrics:
-        write_text(directory / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in metrics))
-    return directory
-
-
 def put_simulate(directory: Path, uplink: str = "gamp", snr_db: float = 5.0, **settings: Any) -> Path:
     row = {
         "uplink": uplink,
@@ -65,15 +57,7 @@ def put_simulate(directory: Path, uplink: str = "gamp", snr_db: float = 5.0, **s
         "seconds": 3.0,
     }
     metrics = [{"round": r, "test_accuracy": r / 4, "test_loss": 1 / r, "update_nmse": 0.1} for r in (1, 2)]
-    return put(directory, "simulate", [row], {"uplink": uplink, "channel": {"snr_db": snr_db}} | settings, metrics)
-
-
-def call(*args: Any) -> int:
-    try:
-        main([str(a) for a in args])
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
+    return put_run(directory, "simulate", [row], {"uplink": uplink, "channel": {"snr_db": snr_db}} | settings, metrics)
 
 
 def titles(section: Section) -> list[str]:
@@ -130,7 +114,8 @@ def test_whatever_a_file_says_is_inert(tmp_path):
             row | {"decoder": HOSTILE, "contender": HOSTILE, "slots_per_second": 3, "snr_db": s}
             for s in (0, 1, HOSTILE)
         ]
-        directory = put(tmp_path / str(len(directories)), command, [], {HOSTILE: HOSTILE, "fragments": HOSTILE})
+        directory = tmp_path / f"{len(directories)} {HOSTILE.replace('/', '')}"
+        put_run(directory, command, [], {HOSTILE: HOSTILE, "fragments": HOSTILE})
         result = json.loads((directory / "result.json").read_text()) | {"rows": rows, "version": HOSTILE}
         (directory / "result.json").write_text(json.dumps(result))
         directories.append(directory)
@@ -142,10 +127,13 @@ def test_whatever_a_file_says_is_inert(tmp_path):
     assert not any(name.startswith("on") for _, attributes in page.found for name in attributes)
     assert all(re.match(r"#|\./|\.\./", a["href"] or "") for a in page.of("a"))
     assert all(":" not in (a["href"] or "") for a in page.of("a"))
+    assert "{{ 7 * 7 }} {% raw %}" in text, "names are no templates"
 
 
 def test_commands_are_safe_to_paste(tmp_path):
-    run = put(tmp_path / "ev", "evaluate", [], {"fragments": "x; rm -rf ~", "snr_db": [0.0, 5.0], "decoder": ["gamp"]})
+    run = put_run(
+        tmp_path / "ev", "evaluate", [], {"fragments": "x; rm -rf ~", "snr_db": [0.0, 5.0], "decoder": ["gamp"]}
+    )
     (section,) = sections_of([run])
     assert section.commands == ("aircomp evaluate --fragments 'x; rm -rf ~' --decoder gamp --snr-db 0 5",)
 
@@ -182,11 +170,11 @@ def test_every_kind_of_result_has_its_section(tmp_path):
     speed = [{"contender": "gamp", "slots_per_second": 100.0, "seconds": 1.0}]
     speed += [{"contender": "gamp", "slots": n, "microseconds_per_slot": 5.0 + n} for n in (1, 2)]
     directories = [
-        put(tmp_path / "other", "reproduce k-error", [r | {"uplink": "gamp"} for r in at]),
-        put(tmp_path / "bench", "bench decode", speed),
-        put(tmp_path / "cost", "cost", [{"uplink": "gamp", "air_seconds": 0.4, "side_information": "none"}]),
-        put(tmp_path / "layer", "pretrain", at, metrics=epochs),
-        put(tmp_path / "ev", "evaluate", [r | {"decoder": d} for d in ("gamp", "amp-da") for r in at]),
+        put_run(tmp_path / "other", "reproduce k-error", [r | {"uplink": "gamp"} for r in at]),
+        put_run(tmp_path / "bench", "bench decode", speed),
+        put_run(tmp_path / "cost", "cost", [{"uplink": "gamp", "air_seconds": 0.4, "side_information": "none"}]),
+        put_run(tmp_path / "layer", "pretrain", at, metrics=epochs),
+        put_run(tmp_path / "ev", "evaluate", [r | {"decoder": d} for d in ("gamp", "amp-da") for r in at]),
         put_simulate(tmp_path / "fragments", "perfect"),
     ]
     write_json(tmp_path / "fragments" / "fragments.json", {})
@@ -220,7 +208,7 @@ def test_decoders_stand_beside_the_posterior_and_the_information_of_a_slot(tmp_p
     at = [(0.0, 0.5, 22.0), (5.0, 0.9, 45.0)]
     rows = [informed(d, "two-bases", *each) for d in ("gamp", "omp") for each in at]
     rows += [informed("amp-da-net", "layer", snr_db, accuracy, bits + 3) for snr_db, accuracy, bits in at]
-    (section,) = sections_of([put(tmp_path / "ev", "evaluate", rows)])
+    (section,) = sections_of([put_run(tmp_path / "ev", "evaluate", rows)])
     assert titles(section) == ["Count accuracy against SNR", "Information of a slot"]
     accuracy, information = section.figures
     for label in ("gamp", "omp", "posterior, two-bases", "posterior, layer", "limit, two-bases", "limit, layer"):
@@ -286,7 +274,7 @@ def test_bars_say_their_values_and_heat_maps_their_cells():
 
 
 def test_one_run_gets_its_page_beside_it_and_only_once(tmp_path, capsys):
-    run = put(tmp_path / "run", "cost", [{"uplink": "gamp"}])
+    run = put_run(tmp_path / "run", "cost", [{"uplink": "gamp"}])
     assert call("report", run) == 0
     assert capsys.readouterr().out.strip() == str(run / "report.html")
     assert call("report", run) == 2
@@ -298,7 +286,7 @@ def test_one_run_gets_its_page_beside_it_and_only_once(tmp_path, capsys):
 def test_several_runs_get_a_new_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
-        put(tmp_path / name, "cost", [{"uplink": "gamp"}])
+        put_run(tmp_path / name, "cost", [{"uplink": "gamp"}])
     for _ in range(2):
         assert call("report", "a", "b") == 0
     pages = [tmp_path / "runs" / name / "report.html" for name in ("report", "report-2")]
@@ -319,7 +307,7 @@ def _nest(directory: Path) -> None:
 
 
 def _nest_config(directory: Path) -> None:
-    put(directory, "simulate", [], json.loads('{"a":' * 50 + "1" + "}" * 50))
+    put_run(directory, "simulate", [], json.loads('{"a":' * 50 + "1" + "}" * 50))
 
 
 def _remove(directory: Path) -> None:

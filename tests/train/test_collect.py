@@ -7,18 +7,7 @@ from aircomp.errors import ArtefactError
 from aircomp.quantize.nearest import nearest
 from aircomp.train.collect import collect
 from aircomp.train.fragments import load_round, round_files
-
-QUICK = {
-    "rounds": 3,
-    "engine": "serial",
-    "devices.total": 6,
-    "participation.low": 2,
-    "participation.high": 4,
-    "local.epochs": 1,
-    "local.batch_size": 64,
-    "model.width": 4,
-    "checkpoint_seconds": 0,
-}
+from helpers.settings import QUICK
 
 
 def test_a_collection_holds_what_devices_chose(tmp_path):

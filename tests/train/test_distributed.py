@@ -16,15 +16,11 @@ from aircomp.layer import CommunicationLayer
 from aircomp.train.distributed import Gradients, Team, team
 from aircomp.train.fit import pretrain
 from aircomp.train.recipe import PretrainSettings
+from helpers.records import read_lines, without_times
+from helpers.settings import TRAINING
 
-QUICK = PretrainSettings(
-    epochs=2,
-    learning_rate=1e-2,
-    codeword_length=8,
-    net={"num_layers": 2, "filters": 4},
-    # three batches to validate with: shares of unequal size
-    data={"batch_slots": 20, "validation_samples": 60, "test_samples": 20, "snr_db_low": 5, "snr_db_high": 15},
-)
+# three batches to validate with: shares of unequal size
+QUICK = PretrainSettings.parse(TRAINING).changed(**{"data.batch_slots": 20, "data.validation_samples": 60})
 
 
 def torchrun(*args, **options):
@@ -52,9 +48,7 @@ def preset(directory):
 
 
 def records(directory):
-    timed = ("seconds", "seconds_left", "samples_per_second")
-    lines = (directory / "metrics.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if k not in timed} for line in lines]
+    return without_times(read_lines(directory / "metrics.jsonl"))
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +84,8 @@ from aircomp.errors import AirCompError, TrainingDiverged
 from aircomp.train import fit, loss as losses
 from aircomp.train.distributed import Gradients, Team
 from aircomp.train.recipe import PretrainSettings
+from helpers.records import read_lines, without_times
+from helpers.settings import TRAINING
 
 fragments, out, settings = Path(sys.argv[1]), Path(sys.argv[2]), PretrainSettings.parse(json.loads(sys.argv[3]))
 dist.init_process_group("gloo")

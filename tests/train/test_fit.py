@@ -17,22 +17,16 @@ from aircomp.train.recipe import PretrainSettings, load_preset, preset_names
 from aircomp.train.rounds import load_rounds
 from aircomp.train.state import Progress
 from aircomp.train.step import LayerModel, batch_loss, train_step
+from helpers.records import read_lines, without_times
+from helpers.settings import TRAINING
 
-QUICK = PretrainSettings(
-    epochs=2,
-    learning_rate=1e-2,
-    codeword_length=8,
-    net={"num_layers": 2, "filters": 4},
-    data={"batch_slots": 30, "validation_samples": 30, "test_samples": 20, "snr_db_low": 5, "snr_db_high": 15},
-)
+QUICK = PretrainSettings.parse(TRAINING)
 
 
 def files(directory):
     """Return what a training leaves of its result: the bytes of the layers, and the records without times."""
     layers = [directory / "layer.safetensors", directory / "last" / "layer.safetensors"]
-    timed = ("seconds", "seconds_left", "samples_per_second")
-    records = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-    return [f.read_bytes() for f in layers], [{k: v for k, v in r.items() if k not in timed} for r in records]
+    return [f.read_bytes() for f in layers], without_times(read_lines(directory / "metrics.jsonl"))
 
 
 @pytest.fixture(scope="module")

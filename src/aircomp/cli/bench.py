@@ -23,7 +23,17 @@ BYTES_PER_TRAINED_SLOT = 2_000_000
 
 
 @dataclass(frozen=True)
-class SimulateOptions:
+class ResultOptions:
+    """Where a benchmark writes what it measured."""
+
+    out: Path | None = None
+    """Directory for result.json."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace the result in --out."""
+
+
+@dataclass(frozen=True)
+class SimulateOptions(ResultOptions):
     """Measure local training beside a bare PyTorch loop, and the stages of a round, on the paper's ResNet.
 
     Example:
@@ -37,14 +47,10 @@ class SimulateOptions:
     """HOST:PORT of a Ray cluster to compare with local processes; by default Ray is started on this machine."""
     repeats: int = 7
     """Interleaved repeats; the median counts."""
-    out: Path | None = None
-    """Directory for result.json."""
-    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Replace the result in --out."""
 
 
 @dataclass(frozen=True)
-class DecodeOptions:
+class DecodeOptions(ResultOptions):
     """Measure decoders, rounding and quantisation beside their plain versions on a paper-sized round, one thread.
 
     Example:
@@ -55,14 +61,10 @@ class DecodeOptions:
     """Slots of the round; 13,487 for the paper's ResNet."""
     repeats: int = 3
     """Interleaved repeats; the median counts."""
-    out: Path | None = None
-    """Directory for result.json."""
-    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Replace the result in --out."""
 
 
 @dataclass(frozen=True)
-class TrainOptions:
+class TrainOptions(ResultOptions):
     """Measure a training step of codebook and decoder beside autograd through the plain version, one thread.
 
     Example:
@@ -73,14 +75,10 @@ class TrainOptions:
     """Slots of a batch, one or more sizes; the plain version needs some 2 MB for each slot."""
     repeats: int = 7
     """Interleaved repeats; the median counts."""
-    out: Path | None = None
-    """Directory for result.json."""
-    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Replace the result in --out."""
 
 
 @dataclass(frozen=True)
-class FlowerOptions:
+class FlowerOptions(ResultOptions):
     """Measure a federated round of digits by `aircomp simulate` and by Flower's simulation engine.
 
     Flower runs alone and with our uplink: its own overhead is in both. All three take turns, a round each.
@@ -95,10 +93,6 @@ class FlowerOptions:
     """Devices, all active in every round."""
     workers: int = 2
     """Processes that train devices, in each of the three."""
-    out: Path | None = None
-    """Directory for result.json."""
-    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Replace the result in --out."""
 
 
 def run(args: Sequence[str]) -> None:

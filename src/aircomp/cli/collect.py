@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import tyro
 
 from aircomp.cli.common import given_settings, output_directory, parse, print_table, progress_bar, with_full_names
-from aircomp.cli.simulate import Flags, split_preset, starting_point
+from aircomp.cli.simulate import Options as RunOptions
+from aircomp.cli.simulate import split_preset, starting_point
 from aircomp.common.settings import check_given
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.simulate import full_name
@@ -17,7 +18,7 @@ from aircomp.train.collect import collect
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(RunOptions):
     """Run quantised perfect aggregation and save each round's fragments, for `pretrain` and `evaluate`.
 
     Examples:
@@ -26,17 +27,8 @@ class Options:
       aircomp collect cifar10-collect --out runs/fragments-resnet --resume
     """
 
-    experiment: Annotated[Flags, tyro.conf.arg(name="")]
     raw: tyro.conf.FlagCreatePairsOff[bool] = False
     """Also save the unquantised fragments of devices and base station."""
-    out: Path | None = None
-    """Fragments directory; by default a new one under runs/."""
-    resume: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Continue an interrupted collection in --out."""
-    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Replace the collection in --out."""
-    data_dir: Path | None = None
-    """Where datasets lie; default AIRCOMP_DATA or the user's cache directory."""
 
 
 def run(args: Sequence[str]) -> None:

@@ -48,3 +48,23 @@ def global_state(seed: int, purpose: str, *indices: int, device: str | torch.dev
         for index in used:
             torch.cuda.default_generators[index].manual_seed(derived)
         yield
+
+
+@contextmanager
+def as_global(rng: torch.Generator) -> Iterator[None]:
+    """Let torch's global generator of `rng`'s device be `rng` inside the block.
+
+    For public functions of torch that take no generator. What they draw, `rng` has drawn.
+
+    >>> rng, again = generator(0, "gamma"), generator(0, "gamma")
+    >>> with as_global(rng):
+    ...     first = torch.rand(1)
+    >>> bool(first == torch.rand(1, generator=again)) and torch.equal(rng.get_state(), again.get_state())
+    True
+    """
+    used = [rng.device.index] if rng.device.type == "cuda" else []
+    default = torch.cuda.default_generators[rng.device.index] if used else torch.default_generator
+    with torch.random.fork_rng(devices=used):
+        default.set_state(rng.get_state())
+        yield
+        rng.set_state(default.get_state())

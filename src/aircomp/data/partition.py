@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
+from aircomp.common.rng import as_global
 from aircomp.common.settings import NeedsTable, Settings, needs
 from aircomp.errors import ConfigError, ShapeError
 
@@ -145,8 +146,8 @@ def _log_gamma_variates(rows: int, columns: int, alpha: float, rng: torch.Genera
     In the logarithm, through Gamma(a) = Gamma(a + 1) · U^(1/a), because for small alpha the variates underflow.
     """
     shape = torch.full((rows, columns), alpha + 1, dtype=torch.float64, device=rng.device)
-    # Private, yet what torch.distributions calls: that interface only samples from the global generator.
-    gamma = torch._standard_gamma(shape, generator=rng)  # pyright: ignore[reportPrivateImportUsage]
+    with as_global(rng):  # torch.distributions draws from no other
+        gamma = torch.distributions.Gamma(shape, torch.ones_like(shape)).sample()
     # 1 - rand lies in (0, 1]: its logarithm is finite.
     uniform = 1 - torch.rand(rows, columns, dtype=torch.float64, device=rng.device, generator=rng)
     return gamma.log() + uniform.log() / alpha

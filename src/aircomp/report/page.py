@@ -1,6 +1,6 @@
 """One HTML file that needs nothing else: tables, figures, configuration; no network, no server.
 
-Whatever comes from files is escaped, and the page's policy lets a browser run its own script only.
+Whatever comes from files is escaped by the template, and the page's policy lets a browser run its own script only.
 """
 
 import base64
@@ -10,11 +10,14 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from jinja2 import Environment, StrictUndefined, Template
 
 from aircomp.common import artefact
 from aircomp.common.results import Row
@@ -91,75 +94,25 @@ def standalone_svg(figure: Figure) -> str:
 
 
 def render(title: str, sections: Sequence[Section], *, lead: str = "") -> str:
-    """Return the page as text."""
+    """Return the page as text, from `page.html.j2`."""
     style, script = _asset("page.css"), _asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
-    names = [f"section-{number}" for number in range(1, len(sections) + 1)]
-    contents = "".join(f'<li><a href="#{n}">{escape(s.title)}</a></li>' for n, s in zip(names, sections, strict=True))
-    body = "\n".join(_section(name, section) for name, section in zip(names, sections, strict=True))
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{style}</style>
-</head>
-<body>
-<header>
-<h1>{escape(title)}</h1>
-<button type="button" id="theme" hidden>Dark</button>
-{f'<p class="lead">{escape(lead)}</p>' if lead else ""}
-{f'<nav aria-label="Sections"><ul>{contents}</ul></nav>' if len(sections) > 1 else ""}
-</header>
-<main>
-{body}
-</main>
-<script>{script}</script>
-</body>
-</html>
-"""
+    text = {"title": title, "lead": lead, "style": style, "script": script, "policy": policy}
+    helpers = {"shown": _shown, "config_text": _config_text, "href": _href}
+    return _template().render(sections=sections, **text, **helpers)
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    return environment.from_string(_asset("page.html.j2"))
 
 
 def _asset(name: str) -> str:
     return (files("aircomp.report") / name).read_text(encoding="utf-8")
-
-
-def _section(name: str, section: Section) -> str:
-    parts = [
-        f'<section id="{name}" aria-labelledby="{name}-title">',
-        f'<h2 id="{name}-title">{escape(section.title)}</h2>',
-    ]
-    if section.text:
-        parts.append(f"<p>{escape(section.text)}</p>")
-    parts += [_table(table) for table in section.tables[:1]]
-    if section.figures:
-        parts.append(f'<div class="figures">{"".join(_figure(figure) for figure in section.figures)}</div>')
-    parts += [_table(table) for table in section.tables[1:]]
-    if section.commands:
-        parts.append(_details("Commands", "\n".join(section.commands), is_open=True))
-    if section.config is not None:
-        parts.append(_details("Configuration", _config_text(section.config)))
-    if section.links:
-        links = "".join(f'<li><a href="{_href(to)}">{escape(label)}</a></li>' for label, to in section.links.items())
-        parts.append(f'<p class="links-title">Raw data</p><ul class="links">{links}</ul>')
-    return "\n".join([*parts, "</section>"])
-
-
-def _figure(figure: Figure) -> str:
-    return (
-        f'<figure><figcaption>{escape(figure.title)}</figcaption><div class="drawing" role="img" '
-        f'aria-label="{escape(figure.alt)}">{figure.svg}</div></figure>'
-    )
-
-
-def _details(summary: str, text: str, *, is_open: bool = False) -> str:
-    return (
-        f'<details{" open" if is_open else ""}><summary>{escape(summary)}</summary><div class="code">'
-        f'<button type="button" class="copy" hidden>Copy</button><pre tabindex="0">{escape(text)}</pre></div></details>'
-    )
 
 
 def _config_text(config: dict[str, Any]) -> str:
@@ -173,37 +126,39 @@ def _href(path: str) -> str:
     return safe if safe.startswith("../") else f"./{safe}"
 
 
-def _table(table: Table) -> str:
+@dataclass(frozen=True)
+class _Cell:
+    """A cell as the template writes it."""
+
+    text: str
+    classes: str
+    value: str | None = None
+    """What the page sorts by, where that is a number."""
+
+
+@dataclass(frozen=True)
+class _ShownTable:
+    title: str
+    headings: list[_Cell]
+    rows: list[list[_Cell]]
+    note: str
+
+
+def _shown(table: Table) -> _ShownTable:
+    """Return a table as the template writes it."""
     numeric = {name for name in table.columns if any(as_number(row.get(name)) is not None for row in table.rows)}
-    head = "".join(
-        f'<th scope="col"{_class(name in numeric)}>{escape(heading)}</th>' for name, heading in table.columns.items()
-    )
-    body = "\n".join(_row(row, table.columns, numeric) for row in table.rows[:MOST_ROWS])
+    headings = [_Cell(heading, "number" if name in numeric else "") for name, heading in table.columns.items()]
+    rows = [[_cell(row, name, name in numeric) for name in table.columns] for row in table.rows[:MOST_ROWS]]
     note = table.note
     if len(table.rows) > MOST_ROWS:
         note = f"{note} Only the first {MOST_ROWS:,} of {len(table.rows):,} rows are shown.".strip()
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}"><table>'
-        f"<caption>{escape(table.title)}</caption><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
-        + (f'<p class="note">{escape(note)}</p>' if note else "")
-    )
+    return _ShownTable(table.title, headings, rows, note)
 
 
-def _row(row: Row, columns: dict[str, str], numeric: set[str]) -> str:
-    cells = []
-    for place, name in enumerate(columns):
-        number = as_number(row.get(name))
-        text = cell_text(row.get(name), row.get(f"{name}_std"))
-        attributes = _class(name in numeric, long=len(text) > LONG_TEXT)
-        attributes += "" if number is None else f' data-value="{number!r}"'
-        opening, closing = ("td", "td") if place else ('th scope="row"', "th")
-        cells.append(f"<{opening}{attributes}>{escape(text)}</{closing}>")
-    return f"<tr>{''.join(cells)}</tr>"
-
-
-def _class(number: bool, *, long: bool = False) -> str:
-    names = [name for name, applies in (("number", number), ("long", long)) if applies]
-    return f' class="{" ".join(names)}"' if names else ""
+def _cell(row: Row, name: str, numeric: bool) -> _Cell:
+    text, number = cell_text(row.get(name), row.get(f"{name}_std")), as_number(row.get(name))
+    classes = [word for word, applies in (("number", numeric), ("long", len(text) > LONG_TEXT)) if applies]
+    return _Cell(text, " ".join(classes), None if number is None else repr(number))
 
 
 def as_number(value: Any) -> float | None:

@@ -6,21 +6,12 @@ import time
 import pytest
 import torch
 
-from aircomp.data.partition import PartitionSettings, split
 from aircomp.device.local import LocalSettings
 from aircomp.engines.local import ProcessExecutor, SerialExecutor
-from aircomp.engines.trainer import BASE_STATION, Task, Trainer
+from aircomp.engines.trainer import BASE_STATION, Task
 from aircomp.errors import AirCompError, TrainingDiverged
-from aircomp.fl import models
 
 TASKS = [Task(0, BASE_STATION), *(Task(0, device) for device in range(5))]
-
-
-@pytest.fixture
-def trainer(digits):
-    module = models.build(models.ModelSettings(name="digits-cnn"), 10, 1, rng=torch.Generator().manual_seed(0))
-    partition = split(digits.train_labels, 8, PartitionSettings(), rng=torch.Generator().manual_seed(0))
-    return Trainer(module, digits, partition, LocalSettings(batch_size=16), seed=0)
 
 
 def run(executor, trainer, tasks):

@@ -1,0 +1,21 @@
+"""Processes that tests start."""
+
+import os
+from pathlib import Path
+
+
+def descendants(root: int | None = None) -> set[int]:
+    """Return the living processes that descend from a process, from this one if none is given (on Linux)."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+        except OSError:  # gone in the meantime
+            continue
+        if state != "Z":
+            parents[int(stat.parent.name)] = int(parent)
+    found, new = set(), {os.getpid() if root is None else root}
+    while new:
+        new = {pid for pid, parent in parents.items() if parent in new}
+        found |= new
+    return found
