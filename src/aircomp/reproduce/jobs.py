@@ -42,7 +42,7 @@ VERSIONS = {
     "cifar10": 1,
     "cifar10-collect": 1,
     "cifar10-desktop": 1,
-    "cifar10-laptop": 1,
+    "cifar10-laptop": 2,
     "default": 1,
     "paper": 1,
     "round": 1,
