@@ -1,4 +1,4 @@
-# make demo   run the main job          make test   run the tests
+# make demo   run the main job          make test   run the tests (make test-quick: the quick ones, in a minute)
 # make env    build .venv and stop      make lint   format, lint and type checks
 # make expected [SCALE=digits] [RESULT=all] [SEEDS=3]   measure anew what is expected; rewrite the docs' tables and figures
 # make fuzz   odd inputs, thousands of them (CASES=5000 SEED=0)
@@ -14,13 +14,16 @@ SCALE ?= digits
 RESULT ?= all
 SEEDS ?= 3
 
-.PHONY: demo test test-slow fuzz expected lint env clean
+.PHONY: demo test test-quick test-slow fuzz expected lint env clean
 
 demo: env
 	$(BIN)/aircomp demo --overwrite --out runs/demo
 
 test: env
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+test-quick: env
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m 'not (slow or seconds or engines or browser or process)'
 
 test-slow: env
 	$(BIN)/python -m pytest -m slow -q --timeout 3600

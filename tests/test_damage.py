@@ -27,6 +27,8 @@ from helpers.fragments import save_small_rounds
 from helpers.layers import describe_anew
 from helpers.settings import RECIPE, SMALL
 
+pytestmark = pytest.mark.seconds
+
 SETTINGS = SMALL | {
     "local.epochs": 1,
     "uplink": "perfect",

@@ -40,6 +40,7 @@ def refuse() -> None:
     Experiment(rounds=-1)
 
 
+@pytest.mark.engines
 def test_wrong_settings_in_a_worker_reach_the_parent():
     with (
         ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool,

@@ -10,6 +10,8 @@ import pytest
 import aircomp
 from helpers.settings import SMALL, flags
 
+pytestmark = pytest.mark.process
+
 EXTRAS = ("flwr", "huggingface_hub", "onnx", "onnxruntime", "onnxscript", "ray", "tensorboard")
 HIDE = f"""
 import sys

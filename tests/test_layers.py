@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import aircomp
 
 SOURCE = Path(aircomp.__file__).parent
@@ -74,6 +76,7 @@ def test_rooms_do_not_import_each_other_in_a_circle():
     assert rooms == {}
 
 
+@pytest.mark.process
 def test_every_module_can_be_imported_first():
     modules = [
         ".".join(["aircomp", *path.relative_to(SOURCE).with_suffix("").parts]).removesuffix(".__init__")

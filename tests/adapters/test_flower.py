@@ -167,6 +167,7 @@ def test_beyond_256_codewords_an_index_takes_two_bytes():
     assert sent.max() > 255
 
 
+@pytest.mark.seconds
 def test_error_feedback_telescopes_over_rounds(as_in_production):
     codebooks = []
 

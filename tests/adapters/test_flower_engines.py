@@ -24,7 +24,7 @@ from helpers.processes import descendants
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'aircomp[flower]'")
 pytest.importorskip("ray", reason="needs Flower's simulation: pip install 'aircomp[flower]'")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.engines, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_app"
 TOOLS = Path(sys.executable).parent

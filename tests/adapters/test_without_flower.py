@@ -20,6 +20,7 @@ except ImportError as error:
 """
 
 
+@pytest.mark.process
 def test_the_core_needs_no_flower_and_the_adapter_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False, timeout=100)
     assert done.stdout.strip() == f"MissingExtra: {SENTENCE}", done.stderr

@@ -15,6 +15,8 @@ from aircomp.train.recipe import PretrainSettings
 from aircomp.train.rounds import make_batch
 from helpers.commands import call
 
+pytestmark = pytest.mark.seconds
+
 
 @pytest.fixture(scope="module")
 def decode_rows(tmp_path_factory):

@@ -44,6 +44,7 @@ def test_every_command_helps_with_an_example(command, capsys):
     assert f"aircomp {command[0]}" in examples
 
 
+@pytest.mark.seconds
 def test_simulate_writes_a_run_directory_and_a_summary(tmp_path, capsys):
     out = tmp_path / "run"
     assert call("simulate", "digits", "--uplink", "gamp", "--snr-db", "20", *SMALL_RUN, "--out", out) == 0
@@ -53,6 +54,7 @@ def test_simulate_writes_a_run_directory_and_a_summary(tmp_path, capsys):
     assert read_json(out / "result.json")["config"]["channel"]["snr_db"] == 20
 
 
+@pytest.mark.seconds
 def test_a_finished_run_is_resumed_from_its_own_directory(tmp_path, capsys):
     out = tmp_path / "run"
     call("simulate", "digits", *SMALL_RUN, "--out", out)
@@ -62,6 +64,7 @@ def test_a_finished_run_is_resumed_from_its_own_directory(tmp_path, capsys):
     assert "--overwrite" in capsys.readouterr().err
 
 
+@pytest.mark.seconds
 def test_default_directories_are_new_each_time(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
@@ -121,6 +124,7 @@ def test_cost_counts_the_learned_decoders_convolutions(tmp_path):
     assert rows["posterior"] is None
 
 
+@pytest.mark.seconds
 def test_a_demo_is_a_page_and_replaces_only_what_it_made(tmp_path, capsys):
     demo = ["demo", "--rounds", "2", "--snr-db", "5", "--workers", "1", "--out", tmp_path]
     assert call(*demo) == 0
@@ -143,6 +147,7 @@ def test_data_list_finds_digits(capsys):
     assert "digits" in capsys.readouterr().out
 
 
+@pytest.mark.process
 def test_help_does_not_wait_for_torch():
     code = "import sys, aircomp.cli; aircomp.cli._usage(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -15,6 +15,7 @@ def fragments(tmp_path):
     return save_small_rounds(tmp_path / "fragments")
 
 
+@pytest.mark.seconds
 def test_pretrain_trains_prints_a_table_and_resumes(fragments, tmp_path, capsys):
     out = tmp_path / "layer"
     run([str(fragments), *QUICK, "--out", str(out)])

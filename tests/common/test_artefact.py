@@ -57,6 +57,7 @@ def _hold(directory, ready, release):
         release.wait(10)
 
 
+@pytest.mark.process
 def test_a_directory_in_use_is_refused_and_free_again_when_its_holder_dies(tmp_path):
     context = multiprocessing.get_context("fork")
     ready, release = context.Event(), context.Event()

@@ -42,6 +42,7 @@ def stop_sentence(run: Path) -> str:
     return f"what was done is saved in {run}, the same command with --resume --out {run} continues it"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", ["simulate", "collect", "pretrain"])
 def test_ctrl_c_says_truly_where_it_is_saved(tmp_path, fragments, command):
     run = tmp_path / "run"
@@ -56,6 +57,7 @@ def test_ctrl_c_says_truly_where_it_is_saved(tmp_path, fragments, command):
     assert any((run / "checkpoint").iterdir())
 
 
+@pytest.mark.process
 def test_ctrl_c_in_a_demo_ends_its_workers_quietly(tmp_path):
     demo, out = ["demo", "--rounds", 200, "--snr-db", 5], tmp_path / "demo"
     process = Command(*demo, "--out", out)
@@ -67,6 +69,7 @@ def test_ctrl_c_in_a_demo_ends_its_workers_quietly(tmp_path):
     assert process.said == f"aircomp: stopped; {saved}\n"
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [["demo", "--rounds", 60], ["reproduce", "quantisation", "--seeds", 2]])
 @pytest.mark.parametrize("seconds", [0.2, 0.5, 1.0, 2.0, 4.0, 8.0])
@@ -80,6 +83,7 @@ def test_ctrl_c_at_any_instant_prints_one_sentence(tmp_path, command, seconds):
     assert process.said.count("\n") == 1
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_many_interruptions_never_hang(tmp_path):
     args = ["simulate", "digits", *SMALL_RUN, "--rounds", 100_000, "--checkpoint-seconds", 0, "--workers", 2]
@@ -158,6 +162,7 @@ CASES = [
 ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("command", "limit"), CASES)
 def test_a_full_disk_is_one_sentence_in_every_command(tmp_path, fragments, command, limit):
     args = [fragments if arg == "FRAGMENTS" else arg for arg in COMMANDS[command]]

@@ -89,6 +89,7 @@ def test_nothing_is_deleted_through_a_link(tmp_path):
     assert (elsewhere / "state.safetensors").read_text() == "mine"
 
 
+@pytest.mark.seconds
 def test_directories_from_before_there_were_markers_are_recognised(tmp_path, capsys):
     run = tmp_path / "run"
     assert call("simulate", "digits", *SMALL_RUN, "--out", run) == 0
@@ -174,6 +175,7 @@ def fragments(tmp_path_factory):
     return out
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("make", UNUSABLE)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_out_that_cannot_be_used_is_one_sentence(tmp_path, monkeypatch, capfd, fragments, command, make):
@@ -215,6 +217,7 @@ def choose(number, start):
             pass
 
 
+@pytest.mark.process
 def test_commands_started_at_once_never_share_a_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     context = multiprocessing.get_context("fork")
@@ -236,6 +239,7 @@ def test_collecting_over_a_collection_in_use_deletes_nothing(tmp_path, fragments
     assert content(fragments) == before
 
 
+@pytest.mark.seconds
 def test_a_run_with_a_relative_layer_resumes_from_elsewhere_and_under_any_name(tmp_path, monkeypatch):
     from aircomp.layer import CommunicationLayer
 

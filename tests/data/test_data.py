@@ -147,6 +147,7 @@ def test_a_constant_channel_normalizes_to_zero(value):
     assert loaded.normalize(images).abs().max() <= 1e-6 * max(value, 1)  # one float32 rounding of the mean
 
 
+@pytest.mark.process
 def test_a_child_process_sees_the_same_memory():
     images, labels = torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64)
     shared = data.from_torch(*[TensorDataset(images, labels)] * 2).share_memory()

@@ -26,6 +26,7 @@ def draw_round(codebook, num_slots, snr_db, rng, num_active=10):
     return received, popularity / popularity.sum(), counts, noise_var
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("activity", ["slot", "pooled"])
 def test_it_has_the_properties_of_a_decoder(activity):
     check_decoder(lambda codebook: AmpDa(codebook, activity=activity))

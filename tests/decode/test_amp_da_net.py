@@ -58,6 +58,7 @@ def tiny(**settings):
     return net, rows, y, rate, torch.full((5,), 0.2, dtype=torch.float64)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(("noise", "coupling"), [("round", "round"), ("slot", "slot")])
 def test_it_has_the_properties_of_a_decoder(noise, coupling):
     net = trained(num_layers=2, filters=4, coupling=coupling)
@@ -81,6 +82,7 @@ def test_with_neutral_parameters_it_is_gamp(snr_db):
         torch.testing.assert_close(parts.mean, gamp.x_hat, rtol=0, atol=1e-5)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("reference", ["round", "slot"])
 @pytest.mark.parametrize("snr_db", [0.0, 10.0])
 def test_untrained_it_decodes_as_gamp_does(snr_db, reference):
@@ -210,6 +212,7 @@ def test_the_papers_prior_counts_zero_twice_and_the_truncated_one_does_not():
     assert errors["poisson"] < errors["spike"]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("coupling", ["round", "slot"])
 @pytest.mark.parametrize("chunk", [1, 16, 1000])
 def test_the_chunk_changes_nothing(chunk, coupling):
@@ -352,6 +355,7 @@ def test_standardised_rates_forget_the_number_of_devices():
     assert torch.isfinite(flat.grad).all()
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(("num_active", "snr_db"), [(1, -10.0), (40, -10.0), (10, 5.0), (1, 40.0), (40, 40.0)])
 @pytest.mark.parametrize(
     "settings",

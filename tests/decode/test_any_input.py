@@ -165,6 +165,7 @@ MANY = settings(
 )
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", [*NAMES, *NETS])
 @FEW
 @given(case=cases())

@@ -17,6 +17,7 @@ CODEBOOK = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))
 draw_round = partial(zipf_round, codebook=CODEBOOK)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("noise", ["round", "slot"])
 def test_it_has_the_properties_of_a_decoder(noise):
     check_decoder(lambda codebook: Gamp(codebook, noise=noise))
@@ -67,6 +68,7 @@ def test_damping_keeps_a_part_of_the_old_state():
     assert torch.equal(held.z, s.z)
 
 
+@pytest.mark.seconds
 def test_gradients_reach_everything_and_every_use_of_the_codebook_counts():
     rng = generator(1, "gradients")
     rows = torch.randn(6, 4, generator=rng, dtype=torch.float64)

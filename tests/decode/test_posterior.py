@@ -32,6 +32,7 @@ def tiny(num_slots=16):
     return codebook, torch.tensor([0.5, 0.25, 0.2, 0.05]), 1.5 * torch.randn(num_slots, 2, generator=rng)
 
 
+@pytest.mark.seconds
 def test_it_has_the_properties_of_a_decoder():
     check_decoder(lambda codebook: Posterior(codebook, sweeps=5, burn_in=5))
 
@@ -91,6 +92,7 @@ def test_a_sweep_equals_the_plain_one(agreement):
     torch.testing.assert_close(chains.field, left @ CODEBOOK.T - gram.diagonal() / 2, rtol=0, atol=1e-4)
 
 
+@pytest.mark.seconds
 def test_two_chains_agree():
     """One started from decoded counts, the other from the prior: that they agree shows that both forgot it."""
     received, _, noise_var = draw_round(200, 9, 0.0)
@@ -113,6 +115,7 @@ def test_a_stuck_chain_shows_and_does_not_count():
     assert torch.equal(samples.median, counts)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(("snr_db", "num_active"), [(0.0, 9), (10.0, 13)])
 def test_it_decodes_no_worse_than_message_passing(snr_db, num_active):
     received, counts, noise_var = draw_round(400, num_active, snr_db)

@@ -35,6 +35,7 @@ def test_poisson_posterior_equals_the_table(rng, dtype, tolerance):
     assert_near(var, expected_var, 3 * tolerance)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("agreement", [1e-3, 0.02, 0.2])
 def test_the_posterior_of_agreeing_devices_equals_the_table(rng, agreement):
     uniform = torch.rand(3, 500, 100, generator=rng)

@@ -56,6 +56,7 @@ def test_without_groups_all_slots_expect_the_same():
     torch.testing.assert_close(slot_rates(torch.rand(4, 3), rate, None, None), rate.expand(4, 3), rtol=1e-6, atol=0)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("decoder", [Gamp(CODEBOOK), AmpDaNetDecoder(NET, CODEBOOK)], ids=["gamp", "amp-da-net"])
 def test_knowing_the_layer_or_the_own_codeword_helps_where_layers_differ(decoder):
     received, popularity, counts, layers, own = draw_round()

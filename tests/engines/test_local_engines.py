@@ -11,6 +11,8 @@ from aircomp.engines.local import ProcessExecutor, SerialExecutor
 from aircomp.engines.trainer import BASE_STATION, Task
 from aircomp.errors import AirCompError, TrainingDiverged
 
+pytestmark = pytest.mark.engines
+
 TASKS = [Task(0, BASE_STATION), *(Task(0, device) for device in range(5))]
 
 

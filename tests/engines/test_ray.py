@@ -59,6 +59,7 @@ def same_bits(one, two):
     assert all(torch.equal(one.state.memories[d], two.state.memories[d]) for d in one.state.memories)
 
 
+@pytest.mark.engines
 def test_two_ray_workers_give_the_bits_of_one_process_and_leave_nothing_behind(quick, digits, nothing_survives):
     import ray
 
@@ -104,6 +105,7 @@ def cluster(nothing_survives, monkeypatch):
     cluster.shutdown()
 
 
+@pytest.mark.engines
 @pytest.mark.slow
 def test_a_node_killed_in_the_middle_of_a_round_does_not_change_a_bit(quick, digits, cluster, monkeypatch, caplog):
     import ray
@@ -130,6 +132,7 @@ def test_a_node_killed_in_the_middle_of_a_round_does_not_change_a_bit(quick, dig
     assert cluster.head_node.any_processes_alive()  # it was not ours to stop
 
 
+@pytest.mark.engines
 @pytest.mark.slow
 def test_a_cluster_that_loses_all_its_nodes_ends_in_a_sentence(cluster, trainer, monkeypatch):
     with pytest.raises(ConfigError, match="the Ray cluster has no CPU for a worker"):
@@ -157,6 +160,7 @@ def own_ray(nothing_survives, monkeypatch):
     ray.shutdown()
 
 
+@pytest.mark.engines
 @pytest.mark.slow
 def test_errors_keep_their_sentence_and_a_users_own_ray_stays(own_ray, trainer):
     weights, buffers = trainer.model.weights.clone(), trainer.model.read_buffers()
@@ -178,6 +182,7 @@ def test_errors_keep_their_sentence_and_a_users_own_ray_stays(own_ray, trainer):
     assert own_ray.is_initialized()
 
 
+@pytest.mark.engines
 @pytest.mark.slow
 def test_jobs_whose_worker_dies_are_run_again_and_hopeless_ones_end_in_a_sentence(own_ray, tmp_path):
     def square(number):

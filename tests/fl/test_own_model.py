@@ -64,6 +64,7 @@ def whole():
     return outcome(simulate(settings(), model=Net()))
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_engines_agree_to_the_bit_whatever_the_process_has_drawn_before(whole, workers):
     torch.rand(workers)  # the global generator is somewhere else in every run
@@ -84,6 +85,7 @@ def test_ray_gives_the_bits_of_one_process(whole, monkeypatch):
     assert outcome(simulate(settings(engine="ray", workers=2), model=Net())) == whole
 
 
+@pytest.mark.seconds
 def test_a_resumed_run_ends_in_the_same_bits_whatever_the_module_holds(whole, tmp_path):
     simulate(settings(rounds=2), model=Net(), out=tmp_path)
     assert outcome(simulate(settings(), model=Net(seed=1), out=tmp_path, resume=True)) == whole
@@ -98,6 +100,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.process
 def test_a_killed_run_ends_in_the_same_bits(whole, tmp_path):
     script = textwrap.dedent(SCRIPT.format(folders=[str(folder) for folder in Path(__file__).parents[:2]]))
     process = subprocess.Popen([sys.executable, "-c", script, tmp_path])

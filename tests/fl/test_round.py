@@ -173,6 +173,7 @@ def test_the_model_moves_only_in_the_slots_that_were_asked_for(quick, digits):
     assert moved.any()
 
 
+@pytest.mark.seconds
 def test_the_air_follows_the_snr_estimated_in_the_round_before(quick, digits):
     settings = {"uplink": "gamp", "air.repeat": "auto"}
     noisy = run(quick, digits, snr_db=-15.0, **settings)
@@ -187,6 +188,7 @@ def test_uplinks_without_a_memory_remember_nothing(quick, digits):
     assert run(quick.changed(rounds=2), digits, uplink=ideal()).state.uplink_memory == {}
 
 
+@pytest.mark.seconds
 def test_a_readout_reaches_the_server_step(quick, digits):
     weights = [
         run(quick.changed(rounds=1), digits, uplink="gamp", snr_db=0.0, **{"aggregate.readout": readout}).state.weights

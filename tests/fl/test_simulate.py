@@ -28,6 +28,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(quick, digits):
     assert not torch.equal(first.state.weights, other.state.weights)
 
 
+@pytest.mark.engines
 def test_the_number_of_workers_does_not_change_a_bit(quick, digits):
     one = simulate(quick.changed(uplink="perfect"), dataset=digits)
     two = simulate(quick.changed(uplink="perfect", engine="processes", workers=2), dataset=digits)
@@ -35,6 +36,7 @@ def test_the_number_of_workers_does_not_change_a_bit(quick, digits):
     assert torch.equal(one.state.weights, two.state.weights)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "options",
     [
@@ -59,6 +61,7 @@ COMMAND = [sys.executable, "-m", "aircomp", "simulate", "digits", "--uplink", "p
 COMMAND += [*flags(QUICK | {"rounds": 12, "engine": "processes", "workers": 2}), "--out"]
 
 
+@pytest.mark.process
 def test_a_run_killed_at_any_instant_resumes_to_the_same_bits(tmp_path):
     subprocess.run([*COMMAND, tmp_path / "whole"], check=True, capture_output=True)
     killed = 0
@@ -86,6 +89,7 @@ def wait_for_round(path, rounds, process):
     wait_for(lambda: process.poll() is not None or len(read_lines(path)) >= rounds, seconds=60)
 
 
+@pytest.mark.process
 def test_ctrl_c_saves_what_was_done_and_exits_130(tmp_path):
     command = [*COMMAND, tmp_path / "run", "--rounds", "500"]
     # a shell's background jobs ignore Ctrl-C, and so would their children
@@ -202,6 +206,7 @@ def test_a_users_own_torch_dataset_model_and_rule_work(quick):
     assert result.test_accuracy > 0.5
 
 
+@pytest.mark.seconds
 def test_a_users_own_decoder_and_channel_carry_a_run(quick, digits):
     codebook = make_codebook("gaussian", 128, 32, rng=torch.Generator().manual_seed(0))
 

@@ -15,6 +15,8 @@ from fuzz_run import describe, make_case
 from aircomp import cli
 from aircomp.reproduce.scales import SCALES
 
+pytestmark = pytest.mark.seconds
+
 SEED = 0
 QUICK = {"arguments": 45, "presets": 60, "files": 26, "calls": 160}
 
@@ -48,6 +50,7 @@ TERMINALS = [
 ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("case", TERMINALS, ids=lambda case: case.name)
 def test_any_terminal_will_do(case, inputs, tmp_path):
     process = Forked(case, Place(tmp_path, inputs))
@@ -104,6 +107,7 @@ def test_a_touched_foreign_file_is_noticed(inputs, tmp_path):
     assert {Path(path).name for path in touched} == {"config.toml", "new"}
 
 
+@pytest.mark.process
 def test_a_hang_is_noticed(inputs, tmp_path):
     def sleep() -> None:
         Path("fifo").read_text()
@@ -121,6 +125,7 @@ def test_a_hang_is_noticed(inputs, tmp_path):
         assert outcome.code is None
 
 
+@pytest.mark.process
 def test_memory_is_limited(inputs, tmp_path):
     def gorge() -> None:
         bytearray(32 << 30)

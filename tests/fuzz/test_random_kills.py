@@ -17,6 +17,8 @@ from aircomp.reproduce.scales import SCALES
 from helpers.commands import Command
 from helpers.records import read_lines
 
+pytestmark = pytest.mark.process
+
 KILLS = 20
 RUN = TINY_RUN | {"--rounds": "12", "--checkpoint-seconds": "0"}
 WORKERS = {"--engine": "processes", "--workers": "2"}

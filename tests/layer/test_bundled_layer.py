@@ -11,6 +11,8 @@ from aircomp.common.rng import generator
 from aircomp.encode.codebook import count
 from aircomp.measure.metrics import count_accuracy
 
+pytestmark = pytest.mark.seconds
+
 
 @pytest.fixture(scope="module")
 def layer():

@@ -15,6 +15,8 @@ from aircomp.layer import CommunicationLayer, communication
 from aircomp.layer.export import INPUTS, OUTPUTS, StaticNet, export_layer
 from helpers.layers import LENGTH, NUM_CODEWORDS, make_layer
 
+pytestmark = pytest.mark.seconds
+
 
 def ajar_layer(**settings):
     """Return a layer with every gate ajar and every correction at work."""
@@ -159,6 +161,7 @@ def test_a_missing_extra_is_named(monkeypatch, tmp_path):
             use(tmp_path)
 
 
+@pytest.mark.process
 def test_layer_and_export_import_without_the_extras():
     code = """
 import sys

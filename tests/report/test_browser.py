@@ -18,7 +18,10 @@ from aircomp.report.page import write_page
 from helpers.records import put_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: install it to see the page in a real browser")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: install it to see the page in a real browser"),
+]
 
 # the browser talks on its descriptors 3 and 4
 LAUNCH = (

@@ -32,6 +32,7 @@ def test_an_svg_is_written_where_asked(partition, labels, tmp_path):
     assert "<svg" in path.read_text()
 
 
+@pytest.mark.seconds
 def test_a_thousand_devices_of_a_hundred_named_classes_fit(rng, tmp_path):
     labels = torch.arange(20_000) % 100
     partition = split(labels, 1000, PartitionSettings(), rng=rng)

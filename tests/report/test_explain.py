@@ -1,5 +1,6 @@
 import json
 
+import pytest
 import torch
 
 from aircomp.channel.awgn import transmit
@@ -41,6 +42,7 @@ def test_a_network_cut_off_after_all_its_layers_is_itself():
     assert not torch.equal(first_layers(LAYER.net, 2).unroll(received, LAYER.codebook, rate, noise).mean, whole.mean)
 
 
+@pytest.mark.seconds
 def test_the_command_writes_a_page_and_the_numbers(tmp_path, capsys):
     LAYER.save(tmp_path / "layer")
     main(["explain", "--layer", str(tmp_path / "layer"), "--num-active", "4", "--out", str(tmp_path / "out")])

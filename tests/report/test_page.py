@@ -161,6 +161,7 @@ def test_several_seeds_at_one_place_become_a_mean_and_its_spread():
     assert points == [(5.0, 0.5, pytest.approx(0.02**0.5)), (9.0, 0.9, 0.03)]  # sample deviation of 0.4 and 0.6
 
 
+@pytest.mark.seconds
 def test_every_kind_of_result_has_its_section(tmp_path):
     at = [
         {"snr_db": s, "snr_reference": "slot", "count_accuracy": s / 10, "update_nmse_hard": 1 / (1 + s)}

@@ -28,6 +28,7 @@ def trace(tmp_path):
     return tmp_path / "trace"
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("workers", [1, 2])
 def test_jobs_run_once_after_what_they_need(tmp_path, trace, workers):
     shared = leaf(1)

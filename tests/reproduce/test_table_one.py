@@ -64,6 +64,7 @@ def test_a_disturbance_has_the_length_and_the_energy_that_it_says():
     assert torch.equal(first, Disturbance(0.5, 4.0, seed=1)(update))
 
 
+@pytest.mark.seconds
 def test_a_decoder_without_noise_is_unbiased(tmp_path):
     from aircomp.reproduce.parts import fragments
     from aircomp.reproduce.work import run_job

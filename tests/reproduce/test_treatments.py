@@ -6,6 +6,8 @@ from aircomp.fl.experiment import load_experiment
 from aircomp.fl.simulate import build_model, partition_of, simulate
 from aircomp.reproduce.treatments import Treatments, settled_scale
 
+pytestmark = pytest.mark.seconds
+
 SETTINGS = {
     "rounds": 3,
     "engine": "serial",

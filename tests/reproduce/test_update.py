@@ -16,6 +16,7 @@ from aircomp.reproduce.update import docs_folder, markdown, update_expected
 RESULT = RESULTS["quantisation"]
 
 
+@pytest.mark.seconds
 def test_a_finished_result_becomes_the_expected_one_and_the_tables_of_the_docs(tmp_path, monkeypatch):
     few = {"rounds": 2, "devices.total": 4, "participation.low": 2, "participation.high": 3, "local.epochs": 1}
     scale, docs, run = replace(SCALES["digits"], name="tiny", collected=few), tmp_path / "docs", tmp_path / "run"

@@ -11,6 +11,8 @@ import tomllib
 from importlib import resources
 from pathlib import Path
 
+import pytest
+
 from aircomp.common.artefact import write_text
 from aircomp.fl.experiment import with_present_names
 from aircomp.reproduce.jobs import VERSIONS, Job, run_jobs
@@ -109,6 +111,7 @@ def same(name, stored, present):
     return math.isclose(stored, present, rel_tol=tolerance, abs_tol=tolerance)
 
 
+@pytest.mark.seconds
 def test_kinds_and_presets_whose_results_changed_have_new_versions(tmp_path):
     run_jobs([job for jobs in JOBS.values() for job in jobs], tmp_path, run_job)
     everything = json.loads(STORED.read_text())

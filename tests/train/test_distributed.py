@@ -59,6 +59,7 @@ def one(collection, tmp_path_factory):
     return out
 
 
+@pytest.mark.process
 def test_two_processes_train_as_one_does_with_the_same_batches_in_a_step(collection, one, tmp_path):
     two = tmp_path / "two"
     code, output = finished(
@@ -157,6 +158,7 @@ def found(collection, tmp_path_factory):
     return [json.loads((out / f"found{rank}.json").read_text()) for rank in range(2)], out
 
 
+@pytest.mark.process
 def test_everybody_learns_what_the_others_have(found):
     for each in found[0]:
         assert each["interleaved"] == [0, 1, 2, 3, 4]
@@ -164,12 +166,14 @@ def test_everybody_learns_what_the_others_have(found):
         assert each["agrees"] == [True, False]
 
 
+@pytest.mark.process
 def test_a_step_follows_the_mean_gradient_of_all_its_batches(found):
     for each in found[0]:
         assert (each["wave 0"], each["wave 1"]) == (None, 1.5)
         assert each["gradients"] == [[2.5, 2.5], [2.0, 2.0], None]
 
 
+@pytest.mark.process
 def test_replicas_are_equal_to_the_bit_after_every_epoch_and_a_different_one_is_noticed(found):
     first, second = found[0]
     assert first["replicas"] == second["replicas"]
@@ -178,6 +182,7 @@ def test_replicas_are_equal_to_the_bit_after_every_epoch_and_a_different_one_is_
         assert "the processes' models differ after epoch 1" in each["apart"]
 
 
+@pytest.mark.process
 def test_divergence_in_one_process_ends_all_of_them_with_the_best_layer_kept(found):
     both, out = found
     for each in both:
@@ -186,11 +191,13 @@ def test_divergence_in_one_process_ends_all_of_them_with_the_best_layer_kept(fou
     assert (out / "diverged" / "last" / "layer.json").exists()
 
 
+@pytest.mark.process
 def test_a_process_that_leaves_does_not_keep_the_others_waiting(found):
     _, out = found
     assert "0: another process of this training has ended" in (out / "left.txt").read_text()
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_ctrl_c_ends_both_processes_and_training_can_be_resumed(collection, tmp_path):
     out = tmp_path / "layer"
@@ -235,6 +242,7 @@ def test_without_torchrun_there_is_one_process():
         assert (alone.leads, alone.size, list(alone.share([1, 2, 3]))) == (True, 1, [1, 2, 3])
 
 
+@pytest.mark.seconds
 def test_more_batches_in_a_step_resume_only_with_as_many(collection, one, tmp_path):
     pretrain([collection], QUICK.changed(epochs=1), tmp_path / "layer", batches_per_step=2)
     with pytest.raises(ArtefactError, match="other settings"):

@@ -6,6 +6,8 @@ from aircomp.common.artefact import read_json
 from aircomp.train.evaluate import Plan, evaluate
 from aircomp.train.fragments import FragmentRound, save_round
 
+pytestmark = pytest.mark.seconds
+
 
 @pytest.fixture
 def saved_rounds(tmp_path, rng):

@@ -20,6 +20,8 @@ from aircomp.train.step import LayerModel, batch_loss, train_step
 from helpers.records import read_lines, without_times
 from helpers.settings import TRAINING
 
+pytestmark = pytest.mark.seconds
+
 QUICK = PretrainSettings.parse(TRAINING)
 
 
