@@ -12,6 +12,7 @@ import aircomp
 from aircomp.channel import Awgn, ChannelSettings, PowerSettings, make_channel
 from aircomp.channel.base import AtDevices, Csi
 from aircomp.channel.signal import Gains, Symbols
+from aircomp.errors import ConfigError, PowerMismatch
 from aircomp.quantize.codebook import Quantizer, QuantizeSettings, build
 from aircomp.testing import check_channel, check_quantizer, check_rule, check_uplink
 from aircomp.uplinks.ideal import IdealUplink
@@ -85,6 +86,23 @@ def test_an_uplink_whose_silent_devices_believe_to_have_sent_fails(analog_sum):
 
     with pytest.raises(AssertionError, match="believes that it sent something"):
         check_uplink(Careless)
+
+
+def test_a_rule_that_the_output_cannot_serve_is_refused_before_training(analog_sum, digits, quick):
+    with pytest.raises(ConfigError, match="'trimmed-mean' needs counts, but this uplink offers a mean"):
+        aircomp.simulate(quick.changed(rounds=0), dataset=digits, uplink=analog_sum(), aggregator="trimmed-mean")
+
+
+def test_the_meter_refuses_a_run_whose_noise_followed_another_power(analog_sum, digits, quick):
+    class Quiet(analog_sum):
+        def encode(self, messages, announced, csi, *, rng):
+            sent = super().encode(messages, announced, csi, rng=rng)
+            return replace(sent, signal=Symbols(0.9 * sent.signal.values, sent.signal.power))
+
+    settings = quick.changed(**{"rounds": 1, "channel.snr_reference": "transmit"})
+    aircomp.simulate(settings, dataset=digits, uplink=analog_sum())
+    with pytest.raises(PowerMismatch, match=r"devices spent 0\.81 times the nominal power"):
+        aircomp.simulate(settings, dataset=digits, uplink=Quiet())
 
 
 # ── channels ─────────────────────────────────────────────────────────────────────────────────────────────────────────

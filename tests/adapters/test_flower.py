@@ -35,8 +35,9 @@ from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.quantize.fragment import join
 from aircomp.quantize.nearest import lookup
 from aircomp.server.step import ServerSettings
-from aircomp.uplinks.base import Sent
+from aircomp.uplinks.base import Announced, Scheme, Sent
 from aircomp.uplinks.ideal import IdealUplink
+from aircomp.uplinks.outputs import Mean
 from aircomp.uplinks.settings import UplinkSettings
 
 SHAPES = {"weight": (6, 20), "bias": (7,)}
@@ -313,6 +314,33 @@ def test_an_integer_array_on_the_radio_is_refused_with_the_remedy():
     arrays = ArrayRecord(nn.BatchNorm1d(6).state_dict())
     with pytest.raises(ConfigError, match=r"'num_batches_tracked' holds int64.*parameters=\[name for"):
         start(make_strategy("ideal"), LoopGrid(make_app(), 2), arrays=arrays)
+
+
+class Added(Scheme):
+    """A scheme of one's own: whole messages, added up in the air by a channel of one's own."""
+
+    name, offers = "added", Mean
+
+    def broadcast(self, base_update, memory, *, rng):
+        return Announced(base_update.numel(), base_update.numel())
+
+    def encode(self, messages, announced, csi, *, rng):
+        return Sent(Symbols(messages[:, None], power=1.0), messages)
+
+    def decode(self, received, announced, csi):
+        return Mean(mean=received[0, 0] / 3, num_active_hat=3.0), {}
+
+
+def test_a_scheme_of_ones_own_works_without_a_line_for_it():
+    result = start(make_strategy(Added(), channel=Awgn(200.0)), LoopGrid(make_app(), 3))
+    wanted = torch.stack([update_of(1, d) for d in range(3)]).mean(dim=0)
+    torch.testing.assert_close(flat(result.arrays), wanted, rtol=0, atol=1e-6)
+    assert result.train_metrics_clientapp[1]["uplink.channel_uses"] == NUM_PARAMS
+
+
+def test_a_scheme_on_the_radio_needs_a_channel():
+    with pytest.raises(ConfigError, match=r"'added' uses the radio, but no channel was given"):
+        make_strategy(Added(), channel=None)
 
 
 class Fading(IdealUplink):
