@@ -5,7 +5,7 @@ import torch
 
 from aircomp.common.rng import generator
 from aircomp.decode import amp_da_net
-from aircomp.decode.amp_da_net import BATCH_ESTIMATE, AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings, _number
+from aircomp.decode.amp_da_net import BATCH_ESTIMATE, AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings, reconcile_num_active
 from aircomp.decode.gamp import MIN_NOISE, Gamp, PreparedCodebook, iterate
 from aircomp.decode.net_blocks import (
     Evidence,
@@ -74,7 +74,7 @@ def tiny(**settings):
 @pytest.mark.parametrize(("noise", "coupling"), [("round", "round"), ("slot", "slot")])
 def test_it_has_the_properties_of_a_decoder(noise, coupling):
     net = trained(num_layers=2, filters=4, coupling=coupling)
-    check_decoder(lambda codebook: AmpDaNetDecoder(net, codebook, noise=noise))
+    check_decoder(lambda codebook: AmpDaNetDecoder(net, codebook, snr_reference=noise))
 
 
 @pytest.mark.parametrize("snr_db", [-10.0, 0.0, 10.0, 40.0])
@@ -98,9 +98,9 @@ def test_with_neutral_parameters_it_is_gamp(snr_db):
 @pytest.mark.parametrize("snr_db", [0.0, 10.0])
 def test_untrained_it_decodes_as_gamp_does(snr_db, reference):
     received, popularity, counts, _ = draw_round(500, 10, snr_db, reference=reference)
-    untrained = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, noise=reference)
+    untrained = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, snr_reference=reference)
     net = untrained.decode(received, popularity, num_active=10)  # only a trained one finds that out
-    gamp = Gamp(CODEBOOK, noise=reference).decode(received, popularity, num_active=10)
+    gamp = Gamp(CODEBOOK, snr_reference=reference).decode(received, popularity, num_active=10)
     assert accuracy(net.counts, counts) == pytest.approx(accuracy(gamp.counts, counts), abs=0.01)
 
 
@@ -228,8 +228,8 @@ def test_the_papers_prior_counts_zero_twice_and_the_truncated_one_does_not():
 def test_the_chunk_changes_nothing(chunk, coupling):
     received, popularity, _, _ = draw_round(40 if chunk == 1 else 150, 9, 3.0, reference="slot")
     net = trained(coupling=coupling, num_layers=3 if chunk == 1 else 10)
-    whole = AmpDaNetDecoder(net, CODEBOOK, noise="slot", chunk=130).decode(received, popularity)
-    parts = AmpDaNetDecoder(net, CODEBOOK, noise="slot", chunk=chunk).decode(received, popularity)
+    whole = AmpDaNetDecoder(net, CODEBOOK, snr_reference="slot", chunk=130).decode(received, popularity)
+    parts = AmpDaNetDecoder(net, CODEBOOK, snr_reference="slot", chunk=chunk).decode(received, popularity)
     assert torch.equal(whole.counts, parts.counts)
     torch.testing.assert_close(parts.mean, whole.mean, rtol=1e-6, atol=5e-6)  # a chunk of one multiplies in other order
     torch.testing.assert_close(parts.noise_var, whole.noise_var, rtol=1e-5, atol=0)
@@ -292,7 +292,10 @@ def test_noise_that_follows_the_slot_does_so_in_training_too():
     net = AmpDaNet(AmpDaNetSettings(num_layers=2))
     with torch.no_grad():
         errors = {
-            noise: (net(received, CODEBOOK, popularity, noise=noise).noise_var - noise_var).square().mean().item()
+            noise: (net(received, CODEBOOK, popularity, snr_reference=noise).noise_var - noise_var)
+            .square()
+            .mean()
+            .item()
             for noise in ("round", "slot")
         }
     assert errors["slot"] < 0.5 * errors["round"]
@@ -449,8 +452,8 @@ def test_mistakes_are_named(as_in_production):
         decoder.decode(received, popularity, noise_var=torch.ones(3))
     with pytest.raises(ConfigError, match="num_active is -1"):
         decoder.decode(received, popularity, num_active=-1)
-    with pytest.raises(ConfigError, match="noise is 'fast'"):
-        AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, noise="fast")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match="no snr_reference 'fast'"):
+        AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, snr_reference="fast")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="expected at least one"):
         AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, chunk=0)
 
@@ -467,7 +470,7 @@ def test_the_number_of_devices_is_what_the_network_finds_when_told_what_moments_
 
 
 def test_a_number_of_devices_far_from_what_moments_say_is_not_believed():
-    found = [_number(told=10.0, found=found) for found in (10.0, 8.0, 14.0, 5.0, 4.0, 22.0)]
+    found = [reconcile_num_active(estimated=10.0, found=found) for found in (10.0, 8.0, 14.0, 5.0, 4.0, 22.0)]
     # up to two fifths away it is believed, from three fifths on it is not
     assert found == pytest.approx([10.0, 8.0, 14.0, 7.5, 10.0, 10.0])
 

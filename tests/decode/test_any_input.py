@@ -39,7 +39,7 @@ def make(name: str, codebook: torch.Tensor, snr_reference: str):
     with torch.no_grad():
         for parameter in net.parameters():  # far from where training starts, in every direction
             parameter.add_(torch.randn(parameter.shape, generator=rng))
-    return AmpDaNetDecoder(net, codebook, noise=snr_reference)
+    return AmpDaNetDecoder(net, codebook, snr_reference=snr_reference)
 
 
 @dataclass(frozen=True)

@@ -183,9 +183,9 @@ def test_a_layer_goes_through_the_mixin_and_a_local_folder(tmp_path):
     assert layer.save_pretrained(tmp_path / "layer") is None
     names = {"layer.safetensors", "layer.json", "config.json", "README.md"}
     assert {p.name for p in (tmp_path / "layer").iterdir()} == names
-    loaded = CommunicationLayer.from_pretrained(tmp_path / "layer", noise="slot")
+    loaded = CommunicationLayer.from_pretrained(tmp_path / "layer", snr_reference="slot")
     assert isinstance(loaded, CommunicationLayer)
-    assert (loaded.noise, loaded.config["seed"]) == ("slot", 0)
+    assert (loaded.snr_reference, loaded.config["seed"]) == ("slot", 0)
     assert torch.equal(loaded.codebook, layer.codebook)
     assert all(torch.equal(a, b) for a, b in zip(loaded.net.parameters(), layer.net.parameters(), strict=True))
     assert torch.equal(CommunicationLayer.load(tmp_path / "layer").codebook, layer.codebook)

@@ -13,14 +13,14 @@ from aircomp.layer import CommunicationLayer
 NUM_CODEWORDS, LENGTH = 16, 16
 
 
-def make_layer(seed=0, noise="round", **settings):
+def make_layer(seed=0, snr_reference="round", **settings):
     rng = torch.Generator().manual_seed(seed)
     net = AmpDaNet(AmpDaNetSettings(**({"num_layers": 2, "filters": 4} | settings)), rng=rng)
     with torch.no_grad():
         for parameter in net.parameters():  # as if trained
             parameter.add_(0.01 * torch.randn(parameter.shape, generator=rng))
     codebook = make_codebook("two-bases", NUM_CODEWORDS, LENGTH, rng=rng)
-    return CommunicationLayer(codebook, net, noise=noise, config={"seed": seed}, training={"epochs": 3})
+    return CommunicationLayer(codebook, net, snr_reference=snr_reference, config={"seed": seed}, training={"epochs": 3})
 
 
 def received_round(layer):
@@ -66,10 +66,10 @@ def test_the_noise_is_of_the_round_or_of_each_slot():
     layer = make_layer()
     _, received, popularity = received_round(layer)
     of_round = layer.decode(received, popularity).noise_var
-    of_slot = layer.decoder(noise="slot").decode(received, popularity).noise_var
+    of_slot = layer.decoder(snr_reference="slot").decode(received, popularity).noise_var
     assert len(of_round.unique()) == 1
     assert len(of_slot.unique()) > 1
-    assert torch.equal(make_layer(noise="slot").decode(received, popularity).noise_var, of_slot)
+    assert torch.equal(make_layer(snr_reference="slot").decode(received, popularity).noise_var, of_slot)
 
 
 def test_without_a_bundled_layer_load_says_what_to_do(monkeypatch, tmp_path):

@@ -18,7 +18,7 @@ that of one complex use, and in `awgn.add_noise`, which would split it between t
 """
 
 import math
-from typing import Annotated, Literal, get_args
+from typing import Annotated, get_args
 
 import torch
 import tyro
@@ -26,9 +26,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.common.settings import Settings
+from aircomp.common.snr import SnrReference
 from aircomp.errors import ConfigError, ShapeError, unknown_name
-
-SnrReference = Literal["round", "slot", "transmit"]
 
 # 300 dB of noise still fits into float32 (1e30 of 3e38) with room for the signal's own power
 LOWEST_SNR_DB = -300.0

@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
 from aircomp.common.settings import NeedsTable, Settings, needs
-from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook, check_received
+from aircomp.common.snr import SnrReference
+from aircomp.decode.base import MIN_NUM_ACTIVE, BaseDecoder, Decoded, Observation, check_codebook, check_received
 from aircomp.decode.cnn import Cnn, Workspace
 from aircomp.decode.gamp import MIN_NOISE, AmpState, Gamp, PreparedCodebook
 from aircomp.decode.heard import hear, noise_per_slot
@@ -57,7 +58,6 @@ BATCH_ESTIMATE = {"pilot_passes": 1, "fit_steps": 6}  # a batch tells too little
 MAX_COUNT = 4096
 # Of the trained numbers of devices: estimates at 0 dB are off by a tenth, and that says nothing of the range.
 OFF_RANGE = 1.25
-MIN_TOTAL = 1e-3  # devices: less is none
 TRUSTED = 0.4, 0.6  # of the number of devices: moments are up to a third off at 0 dB, where the network is right
 
 
@@ -156,7 +156,7 @@ class AmpDaNet(nn.Module):
         *,
         num_active: float | None = None,
         noise_var: Float[Tensor, " slots"] | None = None,
-        noise: Literal["round", "slot"] = "round",
+        snr_reference: SnrReference = "round",
         log_ratio: Float[Tensor, "slots codewords"] | None = None,
     ) -> NetOutput:
         """Decode slots of one round; differentiable in everything but the estimates that start it.
@@ -167,12 +167,12 @@ class AmpDaNet(nn.Module):
             popularity: The base station's distribution over codewords.
             num_active: Number of active devices, if known; EM then leaves it.
             noise_var: Noise variance of every slot, if known; EM then leaves it.
-            noise: Whether an estimated noise variance is one for the `round` or follows the power of each `slot`.
+            snr_reference: Whether an estimated noise variance is one for the round, or follows the power of each `slot`.
             log_ratio: How much likelier than in the round each codeword is in each slot, if that is known.
         """
         popularity = check_received(received, popularity, codebook).to(received)
         given = None if noise_var is None else noise_per_slot(noise_var, received)
-        gamp = Gamp(codebook.detach(), noise=noise, agreement=self.settings.agreement, **BATCH_ESTIMATE)
+        gamp = Gamp(codebook.detach(), snr_reference=snr_reference, agreement=self.settings.agreement, **BATCH_ESTIMATE)
         rate, start_noise = self.begin(gamp, received.detach(), popularity, num_active, given)
         if log_ratio is not None and rate.any():
             rate = rate.sum() * torch.softmax(rate.log() + log_ratio, dim=1)
@@ -274,7 +274,7 @@ class AmpDaNetDecoder(BaseDecoder):
     Args:
         net: The network.
         codebook: Unit-norm codewords, one a row: those the network was trained with.
-        noise: Whether the noise variance is one for the `round`, or follows the power of each `slot`.
+        snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
         chunk: Slots computed at a time; bounds the temporaries, changes nothing else.
         trained_for: Fewest and most active devices of the training rounds, if known. The first round that is clearly off this
             range is logged as a warning.
@@ -285,13 +285,13 @@ class AmpDaNetDecoder(BaseDecoder):
         net: AmpDaNet,
         codebook: Float[Tensor, "codewords uses"],
         *,
-        noise: Literal["round", "slot"] = "round",
+        snr_reference: SnrReference = "round",
         chunk: int = 256,
         trained_for: tuple[int, int] | None = None,
     ):
         self.net, self.codebook, self.chunk = net, check_codebook(codebook), chunk
         self.trained_for, self._warned = trained_for, False
-        self.gamp = Gamp(codebook, noise=noise, agreement=net.settings.agreement, chunk=chunk)
+        self.gamp = Gamp(codebook, snr_reference=snr_reference, agreement=net.settings.agreement, chunk=chunk)
 
     def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; with side information from the rates of a first pass by message passing.
@@ -319,7 +319,7 @@ class AmpDaNetDecoder(BaseDecoder):
         )
         found = float(out.num_active_hat) if num_active is None else num_active
         if num_active is None and by_estimate:
-            found = _number(told=float(start.sum()), found=found)
+            found = reconcile_num_active(estimated=float(start.sum()), found=found)
         self._warn_off_range(found)
         return heard.conclude(out.mean, out.noise_var, found)
 
@@ -359,18 +359,18 @@ def _tables(
     return [tables[reach] for reach in reaches]
 
 
-def _number(*, told: float, found: float) -> float:
-    """Return the number of devices from what moments tell of it and what the network, told that, found in the slots.
+def reconcile_num_active(*, estimated: float, found: float) -> float:
+    """Return the number of devices from what moments say and what the network, started from that, found in the slots.
 
-    A learned codebook spends little power on what is known beforehand, the mean signal, from which moments tell the number:
-    they are a device too high at 0 dB, and the network was trained with such a start to find the true number. But it
-    knows only the numbers it was trained with and draws others towards them, so that a large disagreement is decided
+    A learned codebook spends little power on what is known beforehand, the mean signal, from which moments estimate the
+    number: they are a device too high at 0 dB, and the network was trained with such a start to find the true number. But
+    it knows only the numbers it was trained with and draws others towards them, so that a large disagreement is decided
     for the moments.
     """
-    move = found - told
+    move = found - estimated
     small, large = TRUSTED
-    trust = (large - abs(move) / max(told, MIN_TOTAL)) / (large - small)
-    return max(told + move * min(max(trust, 0.0), 1.0), 0.0)
+    trust = (large - abs(move) / max(estimated, MIN_NUM_ACTIVE)) / (large - small)
+    return max(estimated + move * min(max(trust, 0.0), 1.0), 0.0)
 
 
 def _centred_tanh(raw: Tensor, low: float, high: float) -> Tensor:

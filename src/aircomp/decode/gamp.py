@@ -12,12 +12,14 @@ output block has just updated, as in GAMP (the paper's text uses the previous on
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aircomp.common.checks import check_choice
+from aircomp.common.snr import SnrReference
 from aircomp.decode.base import MAX_DEVICES, BaseDecoder, Decoded, Observation, check_codebook
 from aircomp.decode.estimate import MAX_STEPS, MIN_RATE, RoundEstimate, estimate_round, reestimate_round
 from aircomp.decode.heard import hear
@@ -148,7 +150,7 @@ class Gamp(BaseDecoder):
     Args:
         codebook: Unit-norm codewords, one a row.
         iterations: Of message passing; more than ten change little.
-        noise: Whether the noise variance is one for the `round`, or follows the power of each `slot`.
+        snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
         pilot_passes: How often some slots are decoded to improve the estimates of the round.
         fit_steps: Of each fit to the moments of the round, at most.
         agreement: Probability that two devices of a slot choose alike beyond that of independent draws.
@@ -160,19 +162,19 @@ class Gamp(BaseDecoder):
         codebook: Float[Tensor, "codewords uses"],
         *,
         iterations: int = 10,
-        noise: Literal["round", "slot"] = "round",
+        snr_reference: SnrReference = "round",
         pilot_passes: int = 3,
         fit_steps: int = MAX_STEPS,
         agreement: float = 0.0,
         chunk: int = 512,
     ):
-        if noise not in ("round", "slot"):
-            raise ConfigError(f"noise is {noise!r}; expected 'round' or 'slot'")
+        check_choice("snr_reference", snr_reference, get_args(SnrReference))
         if iterations < 1 or chunk < 1:
             raise ConfigError(f"iterations {iterations}, chunk {chunk}: expected at least one of each")
         if not 0 <= agreement < 1:
             raise ConfigError(f"agreement is {agreement}; expected a probability from 0 to below 1")
-        self.codebook, self.iterations, self.noise, self.chunk = check_codebook(codebook), iterations, noise, chunk
+        self.codebook, self.iterations, self.chunk = check_codebook(codebook), iterations, chunk
+        self.snr_reference = snr_reference
         self.pilot_passes, self.fit_steps, self.agreement = pilot_passes, fit_steps, agreement
 
     def infer(self, seen: Observation) -> Decoded:
@@ -271,7 +273,7 @@ class Gamp(BaseDecoder):
         the received power tells the noise of a slot, less its own fluctuation, by which it is shrunk to the mean.
         """
         power = received.square().mean(1)
-        if self.noise == "round" or len(power) < 2:
+        if self.snr_reference != "slot" or len(power) < 2:
             return torch.full_like(power, noise_var)
         mean = power.double().mean().clamp(min=torch.finfo(power.dtype).tiny)
         fluctuation = (4 * (mean - noise_var).clamp(min=0) * noise_var + 2 * noise_var**2) / received.shape[1]

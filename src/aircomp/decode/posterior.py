@@ -15,13 +15,13 @@ others from draws of the prior, under noise that sinks to its true level. Chains
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.common import rng as rngs
+from aircomp.common.snr import SnrReference
 from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook, check_received
 from aircomp.decode.gamp import MIN_NOISE, Gamp, PreparedCodebook, iterate
 from aircomp.decode.heard import hear, noise_per_slot
@@ -147,7 +147,7 @@ class Posterior(BaseDecoder):
 
     Args:
         codebook: Unit-norm codewords, one a row.
-        noise: Whether the noise variance is one for the `round`, or follows the power of each `slot`.
+        snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
         sweeps: Samples kept of every chain.
         burn_in: Sweeps before them, during which the noise of annealed chains sinks.
         chains: At least two: the first starts from decoded counts, the others are annealed.
@@ -160,7 +160,7 @@ class Posterior(BaseDecoder):
         self,
         codebook: Float[Tensor, "codewords uses"],
         *,
-        noise: Literal["round", "slot"] = "round",
+        snr_reference: SnrReference = "round",
         sweeps: int = 200,
         burn_in: int = 50,
         chains: int = 2,
@@ -172,7 +172,10 @@ class Posterior(BaseDecoder):
             raise ConfigError(f"sweeps {sweeps}, burn_in {burn_in}, chains {chains}: expected at least 1, 0 and 2")
         if chunk < 1 or chunk % BLOCK:
             raise ConfigError(f"chunk is {chunk}; expected a multiple of {BLOCK} slots")
-        self.codebook, self.gamp = check_codebook(codebook), Gamp(codebook, noise=noise, agreement=agreement)
+        self.codebook, self.gamp = (
+            check_codebook(codebook),
+            Gamp(codebook, snr_reference=snr_reference, agreement=agreement),
+        )
         self.sweeps, self.burn_in, self.chains, self.agreement = sweeps, burn_in, chains, agreement
         self.chunk, self.seed = chunk, seed
 

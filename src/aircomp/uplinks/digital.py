@@ -28,7 +28,7 @@ from torch import Tensor
 from aircomp.channel.awgn import Channel, superpose
 from aircomp.common.checks import check_type
 from aircomp.decode.base import Decoded, Decoder
-from aircomp.decode.side import SideInformation, told
+from aircomp.decode.side import SideInformation, visible_side_information
 from aircomp.encode.codebook import count
 from aircomp.encode.schedule import AirSettings, choose_repeat, combine, estimate_snr_db, only, place, schedule
 from aircomp.errors import ConfigError
@@ -128,7 +128,7 @@ class DigitalUplink:
     def decode(self, received: Float[Tensor, "slots uses"], announced: Announced) -> Reception:
         """Estimate how many devices sent each codeword in each slot."""
         quantizer, (combined, copies_noise) = announced.quantizer, combine(received, announced.repeat)
-        layers, own = told(self.side_information, announced.slot_layers, quantizer.base_indices)
+        layers, own = visible_side_information(self.side_information, announced.slot_layers, quantizer.base_indices)
         decoded = self.decoder.decode(
             combined,
             quantizer.popularity,

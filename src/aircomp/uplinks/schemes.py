@@ -15,7 +15,7 @@ from aircomp.encode.codebook import EncodeSettings
 from aircomp.encode.schedule import AirSettings
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.uplinks.base import Uplink
-from aircomp.uplinks.decoders import Pairing, decoder_names, pair
+from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decoder_names
 from aircomp.uplinks.digital import DigitalUplink
 from aircomp.uplinks.ideal import IdealUplink
 from aircomp.uplinks.perfect import PerfectUplink
@@ -71,11 +71,18 @@ def make_uplink(
         return IdealUplink(include_base_station=include_base_station)
     codebook = getattr(decoder, "codebook", None)
     reference = channel.snr_reference if isinstance(channel, ChannelSettings) else "round"
-    pairing = Pairing(
-        encode.codebook, quantize.num_codewords, encode.codeword_length, encode.layer, reference, seed, device
+    choice = DecoderChoice(
+        decoder=name if name in decoder_names() else "genie",
+        codebook=encode.codebook,
+        num_codewords=quantize.num_codewords,
+        codeword_length=encode.codeword_length,
+        layer=encode.layer,
+        snr_reference=reference,
+        seed=seed,
+        device=device,
     )
     if decoder is None or codebook is None:
-        partner, codebook, _ = pair("genie" if name not in decoder_names() else name, pairing)
+        partner, codebook, _ = decoder_and_codebook(choice)
         decoder = decoder or partner
     noisy = Awgn(channel.snr_db, channel.snr_reference) if isinstance(channel, ChannelSettings) else channel
     link = DigitalUplink(
