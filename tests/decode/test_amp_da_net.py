@@ -6,7 +6,8 @@ import torch
 from aircomp.common.rng import generator
 from aircomp.decode import amp_da_net
 from aircomp.decode.amp_da_net import BATCH_ESTIMATE, AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings, reconcile_num_active
-from aircomp.decode.gamp import MIN_NOISE, Gamp, PreparedCodebook, iterate
+from aircomp.decode.gamp import Gamp
+from aircomp.decode.gamp_steps import MIN_NOISE, PreparedCodebook, iterate
 from aircomp.decode.net_blocks import (
     Evidence,
     Scalars,
@@ -15,6 +16,7 @@ from aircomp.decode.net_blocks import (
     standardised,
     tied_activity,
 )
+from aircomp.decode.pilot import PilotEstimator
 from aircomp.decode.prior import reach_for
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ConfigError, ShapeError
@@ -81,7 +83,7 @@ def test_it_has_the_properties_of_a_decoder(noise, coupling):
 def test_with_neutral_parameters_it_is_gamp(snr_db):
     received, popularity, _, noise_var = draw_round(60, 10, snr_db)
     net = neutral()
-    rate = Gamp(CODEBOOK, **BATCH_ESTIMATE).estimate(received, popularity, 10, noise_var)[0].rate
+    rate = PilotEstimator(CODEBOOK, **BATCH_ESTIMATE).estimate(received, popularity, 10, noise_var)[0].rate
     noise = noise_var.clamp(min=MIN_NOISE)
     reach = reach_for(float(noise.max() + (rate @ CODEBOOK.square()).max()), max_count=10)
     gamp = iterate(received, PreparedCodebook.of(CODEBOOK), noise[:, None], rate[None], iterations=10, reach=reach)
@@ -462,7 +464,7 @@ def test_the_number_of_devices_is_what_the_network_finds_when_told_what_moments_
     received, popularity, _, _ = draw_round(600, 9, 3.0)
     net = trained()
     found = AmpDaNetDecoder(net, CODEBOOK).decode(received, popularity).num_active_hat
-    shared, noise = Gamp(CODEBOOK).estimate(received, popularity)
+    shared, noise = PilotEstimator(CODEBOOK).estimate(received, popularity)
     with torch.no_grad():
         again = net.unroll(received, CODEBOOK, shared.rate, noise, hold_total=True).num_active_hat.item()
     assert abs(again - shared.num_active) > 0.1  # the network disagrees, so that the next line says something
@@ -477,6 +479,6 @@ def test_a_number_of_devices_far_from_what_moments_say_is_not_believed():
 
 def test_em_moves_the_number_of_devices_if_it_may():
     received, popularity, _, _ = draw_round(300, 9, 5.0)
-    estimated = Gamp(CODEBOOK, **BATCH_ESTIMATE).estimate(received, popularity)[0].num_active
+    estimated = PilotEstimator(CODEBOOK, **BATCH_ESTIMATE).estimate(received, popularity)[0].num_active
     moved = trained(total="em")(received, CODEBOOK, popularity).num_active_hat.item()
     assert 1e-3 < abs(moved - estimated) < 3

@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from aircomp.common.rng import generator
-from aircomp.decode.gamp import AmpState, Gamp, PreparedCodebook, iterate, output_block, pseudo_channel, start
+from aircomp.decode.gamp import Gamp
+from aircomp.decode.gamp_steps import AmpState, PreparedCodebook, iterate, output_block, pseudo_channel, start
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.plain.gamp import gamp as plain_gamp

@@ -9,7 +9,7 @@ from jaxtyping import config
 
 from aircomp.cli.export import run
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings
-from aircomp.decode.gamp import Gamp
+from aircomp.decode.pilot import PilotEstimator
 from aircomp.decode.rounding import conclude
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ArtefactError, ConfigError
@@ -127,7 +127,7 @@ def test_estimates_before_and_rounding_after_make_it_the_decoder():
     layer = make_layer(agreement=0.03)
     received, rate, _ = signal(layer, 60)
     popularity = rate / rate.sum()
-    shared, noise_var = Gamp(layer.codebook, agreement=0.03).estimate(received, popularity, 12)
+    shared, noise_var = PilotEstimator(layer.codebook, agreement=0.03).estimate(received, popularity, 12)
     mean, _, noise = StaticNet(layer)(received, shared.rate.float(), noise_var)
     decoded, expected = conclude(mean.clamp_min(0), noise, 12), layer.decode(received, popularity, num_active=12)
     assert torch.equal(decoded.counts, expected.counts)

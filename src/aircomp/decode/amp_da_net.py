@@ -1,9 +1,9 @@
 """AMP-DA-Net: message passing unrolled into layers, with learned scalars and a small CNN in each (Sec. III-E).
 
 The blocks of a layer are in `aircomp.decode.net_blocks`. The scalars start where the network is GAMP
-(`aircomp.decode.gamp`): gain, precision and temperature at one, the gates of damping and of expectation maximisation (EM)
-nearly shut, and a CNN that corrects nothing. What EM learns belongs to the round: each layer visits all slots, a chunk at a
-time, before the next one begins.
+(`aircomp.decode.gamp_steps`): gain, precision and temperature at one, the gates of damping and of expectation maximisation
+(EM) nearly shut, and a CNN that corrects nothing. What EM learns belongs to the round: each layer visits all slots, a chunk
+at a time, before the next one begins.
 """
 
 import logging
@@ -22,7 +22,7 @@ from aircomp.common.settings import NeedsTable, Settings, needs
 from aircomp.common.snr import SnrReference
 from aircomp.decode.base import MIN_NUM_ACTIVE, BaseDecoder, Decoded, Observation, check_codebook, check_received
 from aircomp.decode.cnn import Cnn, Workspace
-from aircomp.decode.gamp import MIN_NOISE, AmpState, Gamp, PreparedCodebook
+from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook
 from aircomp.decode.heard import hear, noise_per_slot
 from aircomp.decode.net_blocks import (
     Belief,
@@ -42,6 +42,7 @@ from aircomp.decode.net_blocks import (
     posterior,
     refine,
 )
+from aircomp.decode.pilot import PilotEstimator
 from aircomp.decode.prior import reach_for
 from aircomp.decode.tempered import CountTable
 
@@ -89,7 +90,7 @@ class AmpDaNetSettings(Settings):
     start: Start = "round"
     """What EM starts from: estimates of the round, or ten devices and half of each slot's power as noise (the paper)."""
     agreement: float = Field(default=0.0, ge=0, lt=1)
-    """Of devices in the estimates that the network starts from (`aircomp.decode.gamp`; paper: 0)."""
+    """Of devices in the estimates that the network starts from (`aircomp.decode.prior`; paper: 0)."""
 
     @field_validator("kernel")
     @classmethod
@@ -172,8 +173,10 @@ class AmpDaNet(nn.Module):
         """
         popularity = check_received(received, popularity, codebook).to(received)
         given = None if noise_var is None else noise_per_slot(noise_var, received)
-        gamp = Gamp(codebook.detach(), snr_reference=snr_reference, agreement=self.settings.agreement, **BATCH_ESTIMATE)
-        rate, start_noise = self.begin(gamp, received.detach(), popularity, num_active, given)
+        pilot = PilotEstimator(
+            codebook.detach(), snr_reference=snr_reference, agreement=self.settings.agreement, **BATCH_ESTIMATE
+        )
+        rate, start_noise = self.begin(pilot, received.detach(), popularity, num_active, given)
         if log_ratio is not None and rate.any():
             rate = rate.sum() * torch.softmax(rate.log() + log_ratio, dim=1)
         return self.unroll(
@@ -187,7 +190,7 @@ class AmpDaNet(nn.Module):
 
     def begin(
         self,
-        gamp: Gamp,
+        pilot: PilotEstimator,
         received: Float[Tensor, "slots uses"],
         popularity: Float[Tensor, " codewords"],
         num_active: float | None = None,
@@ -195,7 +198,7 @@ class AmpDaNet(nn.Module):
     ) -> tuple[Float[Tensor, " codewords"], Float[Tensor, " slots"]]:
         """Return the rates and noise variances that EM starts from; what is given stays."""
         if self.settings.start == "round":
-            shared, noise = gamp.estimate(received, popularity, num_active, noise_var)
+            shared, noise = pilot.estimate(received, popularity, num_active, noise_var)
             return shared.rate, noise
         rate = popularity * (START_DEVICES if num_active is None else num_active)
         return rate, START_NOISE * received.square().mean(1) if noise_var is None else noise_var
@@ -291,7 +294,9 @@ class AmpDaNetDecoder(BaseDecoder):
     ):
         self.net, self.codebook, self.chunk = net, check_codebook(codebook), chunk
         self.trained_for, self._warned = trained_for, False
-        self.gamp = Gamp(codebook, snr_reference=snr_reference, agreement=net.settings.agreement, chunk=chunk)
+        self.pilot = PilotEstimator(
+            codebook, snr_reference=snr_reference, agreement=net.settings.agreement, chunk=chunk
+        )
 
     def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; with side information from the rates of a first pass by message passing.
@@ -303,10 +308,10 @@ class AmpDaNetDecoder(BaseDecoder):
         if exact is not None:
             return exact
         num_active = heard.num_active
-        start, noise = self.net.begin(self.gamp, heard.received, heard.popularity, num_active, heard.noise_var)
+        start, noise = self.net.begin(self.pilot, heard.received, heard.popularity, num_active, heard.noise_var)
         rate = start[None]
         if self.net.settings.start == "round":
-            rate = self.gamp.slot_rates(heard.received, noise, start, seen.slot_layers, seen.bs_indices)
+            rate = self.pilot.slot_rates(heard.received, noise, start, seen.slot_layers, seen.bs_indices)
         by_estimate = self.net.settings.total == "estimate"
         out = self.net.unroll(
             heard.received,

@@ -221,8 +221,8 @@ def _yardstick(
     posterior = make_decoder("posterior", book.codebook, snr_reference=plan.snr_reference)
     assert isinstance(posterior, Posterior)
     popularity = check_received(received, saved.popularity.to(received), book.codebook)  # as every decoder does
-    shared, noise_var = posterior.gamp.estimate(received, popularity, float(saved.num_active))
-    rate = posterior.gamp.slot_rates(
+    shared, noise_var = posterior.pilot.estimate(received, popularity, float(saved.num_active))
+    rate = posterior.pilot.slot_rates(
         received, noise_var, shared.rate, *_side_information(saved, plan, received).values()
     )
     samples = posterior.sample(received, rate, saved.num_active, noise_var)
