@@ -6,8 +6,9 @@ import torch
 
 from aircomp.common.rng import generator
 from aircomp.decode import amp_da_net
-from aircomp.decode.amp_da_net import BATCH_ESTIMATE, AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings, _number
-from aircomp.decode.gamp import MIN_NOISE, Gamp, PreparedCodebook, iterate
+from aircomp.decode.amp_da_net import BATCH_ESTIMATE, AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings, reconcile_num_active
+from aircomp.decode.gamp import Gamp
+from aircomp.decode.gamp_steps import MIN_NOISE, PreparedCodebook, iterate
 from aircomp.decode.net_blocks import (
     Evidence,
     Scalars,
@@ -16,6 +17,7 @@ from aircomp.decode.net_blocks import (
     standardised,
     tied_activity,
 )
+from aircomp.decode.pilot import PilotEstimator
 from aircomp.decode.prior import reach_for
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError, ShapeError
@@ -62,14 +64,14 @@ def tiny(**settings):
 @pytest.mark.parametrize(("noise", "coupling"), [("round", "round"), ("slot", "slot")])
 def test_it_has_the_properties_of_a_decoder(noise, coupling):
     net = trained(num_layers=2, filters=4, coupling=coupling)
-    check_decoder(lambda codebook: AmpDaNetDecoder(net, codebook, noise=noise))
+    check_decoder(lambda codebook: AmpDaNetDecoder(net, codebook, snr_reference=noise))
 
 
 @pytest.mark.parametrize("snr_db", [-10.0, 0.0, 10.0, 40.0])
 def test_with_neutral_parameters_it_is_gamp(snr_db):
     received, popularity, _, noise_var = draw_round(60, 10, snr_db)
     net = neutral()
-    rate = Gamp(CODEBOOK, **BATCH_ESTIMATE).estimate(received, popularity, 10, noise_var)[0].rate
+    rate = PilotEstimator(CODEBOOK, **BATCH_ESTIMATE).estimate(received, popularity, 10, noise_var)[0].rate
     noise = noise_var.clamp(min=MIN_NOISE)
     reach = reach_for(float(noise.max() + (rate @ CODEBOOK.square()).max()), max_count=10)
     gamp = iterate(received, PreparedCodebook.of(CODEBOOK), noise[:, None], rate[None], iterations=10, reach=reach)
@@ -87,9 +89,9 @@ def test_with_neutral_parameters_it_is_gamp(snr_db):
 @pytest.mark.parametrize("snr_db", [0.0, 10.0])
 def test_untrained_it_decodes_as_gamp_does(snr_db, reference):
     received, popularity, counts, _ = draw_round(500, 10, snr_db, reference=reference)
-    untrained = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, noise=reference)
+    untrained = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, snr_reference=reference)
     net = untrained.decode(received, popularity, num_active=10)  # only a trained one finds that out
-    gamp = Gamp(CODEBOOK, noise=reference).decode(received, popularity, num_active=10)
+    gamp = Gamp(CODEBOOK, snr_reference=reference).decode(received, popularity, num_active=10)
     assert accuracy(net.counts, counts) == pytest.approx(accuracy(gamp.counts, counts), abs=0.01)
 
 
@@ -218,8 +220,8 @@ def test_the_papers_prior_counts_zero_twice_and_the_truncated_one_does_not():
 def test_the_chunk_changes_nothing(chunk, coupling):
     received, popularity, _, _ = draw_round(40 if chunk == 1 else 150, 9, 3.0, reference="slot")
     net = trained(coupling=coupling, num_layers=3 if chunk == 1 else 10)
-    whole = AmpDaNetDecoder(net, CODEBOOK, noise="slot", chunk=130).decode(received, popularity)
-    parts = AmpDaNetDecoder(net, CODEBOOK, noise="slot", chunk=chunk).decode(received, popularity)
+    whole = AmpDaNetDecoder(net, CODEBOOK, snr_reference="slot", chunk=130).decode(received, popularity)
+    parts = AmpDaNetDecoder(net, CODEBOOK, snr_reference="slot", chunk=chunk).decode(received, popularity)
     assert torch.equal(whole.counts, parts.counts)
     torch.testing.assert_close(parts.mean, whole.mean, rtol=1e-6, atol=5e-6)  # a chunk of one multiplies in other order
     torch.testing.assert_close(parts.noise_var, whole.noise_var, rtol=1e-5, atol=0)
@@ -282,7 +284,10 @@ def test_noise_that_follows_the_slot_does_so_in_training_too():
     net = AmpDaNet(AmpDaNetSettings(num_layers=2))
     with torch.no_grad():
         errors = {
-            noise: (net(received, CODEBOOK, popularity, noise=noise).noise_var - noise_var).square().mean().item()
+            noise: (net(received, CODEBOOK, popularity, snr_reference=noise).noise_var - noise_var)
+            .square()
+            .mean()
+            .item()
             for noise in ("round", "slot")
         }
     assert errors["slot"] < 0.5 * errors["round"]
@@ -440,8 +445,8 @@ def test_mistakes_are_named(as_in_production):
         decoder.decode(received, popularity, noise_var=torch.ones(3))
     with pytest.raises(ConfigError, match="num_active is -1"):
         decoder.decode(received, popularity, num_active=-1)
-    with pytest.raises(ConfigError, match="noise is 'fast'"):
-        AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, noise="fast")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match="no snr_reference 'fast'"):
+        AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, snr_reference="fast")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="expected at least one"):
         AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, chunk=0)
 
@@ -450,7 +455,7 @@ def test_the_number_of_devices_is_what_the_network_finds_when_told_what_moments_
     received, popularity, _, _ = draw_round(600, 9, 3.0)
     net = trained()
     found = AmpDaNetDecoder(net, CODEBOOK).decode(received, popularity).num_active_hat
-    shared, noise = Gamp(CODEBOOK).estimate(received, popularity)
+    shared, noise = PilotEstimator(CODEBOOK).estimate(received, popularity)
     with torch.no_grad():
         again = net.unroll(received, CODEBOOK, shared.rate, noise, hold_total=True).num_active_hat.item()
     assert abs(again - shared.num_active) > 0.1  # the network disagrees, so that the next line says something
@@ -458,13 +463,13 @@ def test_the_number_of_devices_is_what_the_network_finds_when_told_what_moments_
 
 
 def test_a_number_of_devices_far_from_what_moments_say_is_not_believed():
-    found = [_number(told=10.0, found=found) for found in (10.0, 8.0, 14.0, 5.0, 4.0, 22.0)]
+    found = [reconcile_num_active(estimated=10.0, found=found) for found in (10.0, 8.0, 14.0, 5.0, 4.0, 22.0)]
     # up to two fifths away it is believed, from three fifths on it is not
     assert found == pytest.approx([10.0, 8.0, 14.0, 7.5, 10.0, 10.0])
 
 
 def test_em_moves_the_number_of_devices_if_it_may():
     received, popularity, _, _ = draw_round(300, 9, 5.0)
-    estimated = Gamp(CODEBOOK, **BATCH_ESTIMATE).estimate(received, popularity)[0].num_active
+    estimated = PilotEstimator(CODEBOOK, **BATCH_ESTIMATE).estimate(received, popularity)[0].num_active
     moved = trained(total="em")(received, CODEBOOK, popularity).num_active_hat.item()
     assert 1e-3 < abs(moved - estimated) < 3

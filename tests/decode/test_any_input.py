@@ -13,7 +13,7 @@ import aircomp
 from aircomp.common.rng import generator
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
 from aircomp.decode.base import MAX_DEVICES
-from aircomp.encode.schedule import combine, estimate_snr_db
+from aircomp.decode.copies import combine, estimate_snr_db
 from aircomp.errors import AirCompError, ConfigError, ShapeError
 from aircomp.testing import check_decoded
 from aircomp.uplinks.outputs import Counts, aggregate_output
@@ -39,7 +39,7 @@ def make(name: str, codebook: torch.Tensor, snr_reference: str):
     with torch.no_grad():
         for parameter in net.parameters():  # far from where training starts, in every direction
             parameter.add_(torch.randn(parameter.shape, generator=rng))
-    return AmpDaNetDecoder(net, codebook, noise=snr_reference)
+    return AmpDaNetDecoder(net, codebook, snr_reference=snr_reference)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from aircomp.common.rng import generator
-from aircomp.decode.gamp import AmpState, Gamp, PreparedCodebook, iterate, output_block, pseudo_channel, start
+from aircomp.decode.gamp import Gamp
+from aircomp.decode.gamp_steps import AmpState, PreparedCodebook, iterate, output_block, pseudo_channel, start
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.plain.gamp import gamp as plain_gamp
@@ -20,7 +21,7 @@ draw_round = partial(zipf_round, codebook=CODEBOOK)
 @pytest.mark.seconds
 @pytest.mark.parametrize("noise", ["round", "slot"])
 def test_it_has_the_properties_of_a_decoder(noise):
-    check_decoder(lambda codebook: Gamp(codebook, noise=noise))
+    check_decoder(lambda codebook: Gamp(codebook, snr_reference=noise))
 
 
 @pytest.mark.parametrize("snr_db", [0.0, 10.0, 30.0])
@@ -100,7 +101,7 @@ def test_slots_do_not_depend_on_their_neighbours():
 @pytest.mark.parametrize("reference", ["round", "slot"])
 def test_estimating_everything_costs_next_to_nothing(reference):
     received, popularity, counts, noise_var = draw_round(1000, 10, 5.0, reference=reference)
-    decoder = Gamp(CODEBOOK, noise=reference)
+    decoder = Gamp(CODEBOOK, snr_reference=reference)
     blind = decoder.decode(received, popularity)
     told = decoder.decode(received, popularity, num_active=10, noise_var=noise_var)
     assert blind.num_active == 10
@@ -133,8 +134,8 @@ def test_the_posterior_mean_beats_the_integers_in_squared_error():
 
 def test_noise_that_follows_the_slot_is_found_slot_by_slot():
     received, popularity, counts, noise_var = draw_round(1000, 10, 0.0, reference="slot")
-    by_slot = Gamp(CODEBOOK, noise="slot").decode(received, popularity)
-    by_round = Gamp(CODEBOOK, noise="round").decode(received, popularity)
+    by_slot = Gamp(CODEBOOK, snr_reference="slot").decode(received, popularity)
+    by_round = Gamp(CODEBOOK, snr_reference="round").decode(received, popularity)
     assert (by_slot.noise_var - noise_var).square().mean() < 0.4 * (by_round.noise_var - noise_var).square().mean()
     assert accuracy(by_slot.counts, counts) > accuracy(by_round.counts, counts)
 
@@ -142,8 +143,8 @@ def test_noise_that_follows_the_slot_is_found_slot_by_slot():
 @pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
 def test_the_chunk_changes_nothing(chunk):
     received, popularity, _, _ = draw_round(40, 9, 3.0, reference="slot")
-    whole = Gamp(CODEBOOK, noise="slot", chunk=40).decode(received, popularity)
-    parts = Gamp(CODEBOOK, noise="slot", chunk=chunk).decode(received, popularity)
+    whole = Gamp(CODEBOOK, snr_reference="slot", chunk=40).decode(received, popularity)
+    parts = Gamp(CODEBOOK, snr_reference="slot", chunk=chunk).decode(received, popularity)
     assert torch.equal(whole.counts, parts.counts)
     torch.testing.assert_close(parts.mean, whole.mean, rtol=1e-6, atol=3e-6)  # a chunk of one multiplies in other order
     assert parts.num_active_hat == pytest.approx(whole.num_active_hat, rel=1e-6)
@@ -161,7 +162,7 @@ def test_one_slot_is_decoded():
     received, popularity, counts, noise_var = draw_round(1, 5, 20.0)
     decoded = Gamp(CODEBOOK).decode(received, popularity, num_active=5, noise_var=noise_var)
     assert torch.equal(decoded.counts, counts)
-    assert Gamp(CODEBOOK, noise="slot").decode(received, popularity).counts.shape == (1, 128)
+    assert Gamp(CODEBOOK, snr_reference="slot").decode(received, popularity).counts.shape == (1, 128)
 
 
 def test_given_noise_of_zero_and_no_devices_are_accepted():

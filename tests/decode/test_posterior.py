@@ -196,7 +196,7 @@ def test_a_codeword_of_rate_zero_is_never_sampled():
         ({"chains": 1}, "chains 1"),
         ({"agreement": 1.0}, "agreement is 1.0"),
         ({"chunk": 100}, "multiple of 256"),
-        ({"noise": "loud"}, "expected 'round' or 'slot'"),
+        ({"snr_reference": "loud"}, "no snr_reference 'loud'"),
     ],
 )
 @pytest.mark.usefixtures("as_in_production")

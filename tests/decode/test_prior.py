@@ -3,7 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aircomp.decode.prior import log_odds_spike, log_odds_truncated, poisson_posterior, reach_for, spike_posterior
+from aircomp.decode.prior import log_odds_spike, log_odds_truncated, poisson_posterior, reach_for
+from aircomp.decode.tempered import CountTable, tempered_posterior
 from aircomp.plain.gamp import table_posterior
 
 WIDE = 150  # counts either side of the mode: all that matter for any variance, rate and observation below
@@ -60,25 +61,6 @@ def test_little_agreement_is_none(rng):
     torch.testing.assert_close(var_again[typical], var[typical], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("temperature", [0.05, 0.5, 1.0, 2.0])
-def test_spike_posterior_equals_the_table(rng, temperature):
-    R, V, rate = draw(rng)
-    log_odds = -3 + 6 * torch.rand(rate.shape, generator=rng)
-    posterior = spike_posterior(R, V, rate, reach=WIDE, log_odds=log_odds, temperature=torch.tensor(temperature))
-    expected = table_posterior(R, V, rate, max_count=300, log_odds=log_odds, temperature=temperature)
-    for actual, reference in zip(posterior, expected, strict=True):
-        assert_near(actual, reference, 3e-5)
-
-
-def test_spike_posterior_without_odds_is_the_poisson_posterior(rng):
-    R, V, rate = draw(rng)
-    mean, var = poisson_posterior(R, V, rate, reach=20)
-    posterior = spike_posterior(R, V, rate, reach=20)
-    typical = V < 10  # beyond, a reach of 20 leaves out different tails
-    torch.testing.assert_close(posterior.mean[typical], mean[typical], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(posterior.var[typical], var[typical], rtol=1e-3, atol=1e-4)
-
-
 @given(variance=st.floats(1e-6, 5.0), rate=st.floats(1e-4, 8.0), observation=st.floats(-5.0, 15.0))
 @settings(deadline=None, max_examples=50)
 def test_the_reach_leaves_out_nothing_that_matters(variance, rate, observation):
@@ -107,13 +89,7 @@ def test_gradients_are_right(rng):
     R = (-1 + 6 * torch.rand(2, 5, generator=rng, dtype=torch.float64)).requires_grad_()
     V = (0.1 + torch.rand(2, 5, generator=rng, dtype=torch.float64)).requires_grad_()
     rate = (0.05 + 2 * torch.rand(1, 5, generator=rng, dtype=torch.float64)).requires_grad_()
-    log_odds = torch.randn(1, 5, generator=rng, dtype=torch.float64).requires_grad_()
-    temperature = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda *a: poisson_posterior(*a, reach=40), (R, V, rate))
-    assert torch.autograd.gradcheck(
-        lambda R, V, rate, odds, tau: tuple(spike_posterior(R, V, rate, reach=40, log_odds=odds, temperature=tau)),
-        (R, V, rate, log_odds, temperature),
-    )
 
 
 def test_a_rate_of_zero_gives_no_count():
@@ -131,7 +107,8 @@ def test_without_noise_the_count_is_what_was_observed():
 
 def uninformed(rate, log_odds):
     """The posterior of an observation that says nothing is the prior."""
-    return spike_posterior(torch.zeros_like(rate), torch.full_like(rate, 1e9), rate, reach=40, log_odds=log_odds)
+    nothing, wide, table = torch.zeros_like(rate), torch.full_like(rate, 1e9), CountTable.of(40, 60, rate)
+    return tempered_posterior(nothing, wide, rate.log(), torch.tensor(1.0), table, log_odds)
 
 
 def test_the_papers_prior_counts_the_zero_twice():
@@ -147,10 +124,3 @@ def test_the_truncated_slab_is_active_with_the_probability_given():
     prior = uninformed(rate, log_odds_truncated(rate, alpha))
     torch.testing.assert_close(prior.activity, alpha, rtol=1e-5, atol=0)
     torch.testing.assert_close(prior.mean, alpha * rate / (1 - torch.exp(-rate)), rtol=1e-5, atol=0)
-
-
-def test_a_low_temperature_finds_the_mode():
-    R, V, rate = torch.tensor([[1.8, 0.1]]), torch.full((1, 2), 0.2), torch.full((1, 2), 0.5)
-    cold = spike_posterior(R, V, rate, reach=5, temperature=torch.tensor(0.01))
-    # first entry by hand: log(0.5²/2!) − 0.2²/0.4 = −2.18 for two, log(0.5) − 0.8²/0.4 = −2.29 for one, −8.1 for none
-    torch.testing.assert_close(cold.mean, torch.tensor([[2.0, 0.0]]), rtol=0, atol=1e-4)

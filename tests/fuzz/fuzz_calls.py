@@ -115,7 +115,7 @@ def _calls() -> dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]
         ),
         "load": (
             aircomp.CommunicationLayer.load,
-            lambda: {"directory": f"{IN}/layer", "noise": "round", "device": "cpu"},
+            lambda: {"directory": f"{IN}/layer", "snr_reference": "round", "device": "cpu"},
         ),
         "layer.decode": (layer_decode, lambda: {"num_active": 3, "noise_var": 0.1}),
         "simulate": (

@@ -15,7 +15,9 @@ from helpers.draws import seeded
 NUM_CODEWORDS, LENGTH = 16, 16
 
 
-def make_layer(seed: int = 0, *, change: float = 0.01, noise: str = "round", **settings: object) -> CommunicationLayer:
+def make_layer(
+    seed: int = 0, *, change: float = 0.01, snr_reference: str = "round", **settings: object
+) -> CommunicationLayer:
     """Return a small layer, every parameter of it moved away from where it starts."""
     rng = seeded(seed)
     net = AmpDaNet(AmpDaNetSettings(**({"num_layers": 2, "filters": 4} | settings)), rng=rng)
@@ -23,7 +25,7 @@ def make_layer(seed: int = 0, *, change: float = 0.01, noise: str = "round", **s
         for parameter in net.parameters():
             parameter.add_(change * torch.randn(parameter.shape, generator=rng))
     codebook = make_codebook("two-bases", NUM_CODEWORDS, LENGTH, rng=rng)
-    return CommunicationLayer(codebook, net, noise=noise, config={"seed": seed}, training={"epochs": 3})
+    return CommunicationLayer(codebook, net, snr_reference=snr_reference, config={"seed": seed}, training={"epochs": 3})
 
 
 def describe_anew(directory: Path) -> None:

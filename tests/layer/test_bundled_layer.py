@@ -32,7 +32,7 @@ def draw(num_active, num_slots, seed=0):
 
 def decode(layer, counts, popularity, snr_db, reference="round"):
     received = transmit(counts, layer.codebook, snr_db=snr_db, reference=reference, rng=generator(0, "noise"))
-    return layer.decoder(noise=reference).decode(received, popularity)
+    return layer.decoder(snr_reference=reference).decode(received, popularity)
 
 
 def test_it_is_the_papers_size_and_says_how_it_was_made(layer):
@@ -48,7 +48,7 @@ def test_it_beats_the_untrained_decoder_on_two_bases(layer, snr_db):
     counts, popularity = draw(10, 1500)
     codebook = aircomp.make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))
     contenders = {
-        "layer": (layer.codebook, layer.decoder(noise="slot")),
+        "layer": (layer.codebook, layer.decoder(snr_reference="slot")),
         "gamp": (codebook, aircomp.make_decoder("gamp", codebook, snr_reference="slot")),
     }
     accuracy = {}

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import config
 
 from aircomp.cli.export import run
-from aircomp.decode.gamp import Gamp
+from aircomp.decode.pilot import PilotEstimator
 from aircomp.decode.rounding import conclude
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer import CommunicationLayer, communication
@@ -120,7 +120,7 @@ def test_estimates_before_and_rounding_after_make_it_the_decoder():
     layer = ajar_layer(agreement=0.03)
     received, rate, _ = signal(layer, 60)
     popularity = rate / rate.sum()
-    shared, noise_var = Gamp(layer.codebook, agreement=0.03).estimate(received, popularity, 12)
+    shared, noise_var = PilotEstimator(layer.codebook, agreement=0.03).estimate(received, popularity, 12)
     mean, _, noise = StaticNet(layer)(received, shared.rate.float(), noise_var)
     decoded, expected = conclude(mean.clamp_min(0), noise, 12), layer.decode(received, popularity, num_active=12)
     assert torch.equal(decoded.counts, expected.counts)
@@ -177,9 +177,9 @@ def test_a_layer_goes_through_the_mixin_and_a_local_folder(tmp_path):
     assert layer.save_pretrained(tmp_path / "layer") is None
     names = {"layer.safetensors", "layer.json", "config.json", "README.md"}
     assert {p.name for p in (tmp_path / "layer").iterdir()} == names
-    loaded = CommunicationLayer.from_pretrained(tmp_path / "layer", noise="slot")
+    loaded = CommunicationLayer.from_pretrained(tmp_path / "layer", snr_reference="slot")
     assert isinstance(loaded, CommunicationLayer)
-    assert (loaded.noise, loaded.config["seed"]) == ("slot", 0)
+    assert (loaded.snr_reference, loaded.config["seed"]) == ("slot", 0)
     assert torch.equal(loaded.codebook, layer.codebook)
     assert all(torch.equal(a, b) for a, b in zip(loaded.net.parameters(), layer.net.parameters(), strict=True))
     assert torch.equal(CommunicationLayer.load(tmp_path / "layer").codebook, layer.codebook)

@@ -50,10 +50,10 @@ def test_the_noise_is_of_the_round_or_of_each_slot():
     layer = make_layer()
     _, received, popularity = received_round(layer)
     of_round = layer.decode(received, popularity).noise_var
-    of_slot = layer.decoder(noise="slot").decode(received, popularity).noise_var
+    of_slot = layer.decoder(snr_reference="slot").decode(received, popularity).noise_var
     assert len(of_round.unique()) == 1
     assert len(of_slot.unique()) > 1
-    assert torch.equal(make_layer(noise="slot").decode(received, popularity).noise_var, of_slot)
+    assert torch.equal(make_layer(snr_reference="slot").decode(received, popularity).noise_var, of_slot)
 
 
 def test_without_a_bundled_layer_load_says_what_to_do(monkeypatch, tmp_path):

@@ -137,7 +137,7 @@ def agrees(name: str, difference: float) -> bool:
 def _plain_layers(example: Example, few: int) -> tuple[Callable[[], Tensor], float]:
     """Return a run of the plain version on some slots, and the largest difference of its counts from the fast one's."""
     decoder, received = example.decoder, example.received[:few]
-    shared, noise = decoder.gamp.estimate(example.received, example.popularity)
+    shared, noise = decoder.pilot.estimate(example.received, example.popularity)
 
     def run() -> Tensor:
         with torch.no_grad():

@@ -24,9 +24,8 @@ from jaxtyping import Float, Inexact
 from torch import Tensor
 
 from aircomp.common.settings import Settings
+from aircomp.common.snr import SnrReference
 from aircomp.errors import ConfigError, ShapeError, unknown_name
-
-SnrReference = Literal["round", "slot", "transmit"]
 
 # 300 dB of noise still fits into float32 (1e30 of 3e38) with room for the signal's own power
 LOWEST_SNR_DB = -300.0

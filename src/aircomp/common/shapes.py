@@ -1,4 +1,4 @@
-"""The axes, their names, and the tensors that travel between stages.
+"""The axes of all tensors, by the names that signatures use.
 
 | axis        | paper | meaning                                                         |
 |-------------|-------|-----------------------------------------------------------------|
@@ -12,16 +12,3 @@
 Codebooks are stored one codeword per **row** (the paper writes columns): summed codewords are
 `counts @ codebook`.
 """
-
-from jaxtyping import Float, Int
-from torch import Tensor
-
-Messages = Float[Tensor, "devices params"]
-Fragments = Float[Tensor, "slots fragment"]
-Indices = Int[Tensor, "devices slots"]
-QuantCodebook = Float[Tensor, "codewords fragment"]
-Codebook = Float[Tensor, "codewords uses"]
-Popularity = Float[Tensor, " codewords"]
-Counts = Int[Tensor, "slots codewords"]
-SoftCounts = Float[Tensor, "slots codewords"]
-Received = Float[Tensor, "slots uses"]

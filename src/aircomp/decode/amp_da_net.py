@@ -1,16 +1,16 @@
 """AMP-DA-Net: message passing unrolled into layers, with learned scalars and a small CNN in each (Sec. III-E).
 
 The blocks of a layer are in `aircomp.decode.net_blocks`. The scalars start where the network is GAMP
-(`aircomp.decode.gamp`): gain, precision and temperature at one, the gates of damping and of expectation maximisation (EM)
-nearly shut, and a CNN that corrects nothing. What EM learns belongs to the round: each layer visits all slots, a chunk at a
-time, before the next one begins.
+(`aircomp.decode.gamp_steps`): gain, precision and temperature at one, the gates of damping and of expectation maximisation
+(EM) nearly shut, and a CNN that corrects nothing. What EM learns belongs to the round: each layer visits all slots, a chunk
+at a time, before the next one begins.
 """
 
 import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
 from aircomp.common.settings import NeedsTable, Settings, needs
-from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook, check_received
+from aircomp.common.snr import SnrReference
+from aircomp.decode.base import MIN_NUM_ACTIVE, BaseDecoder, Decoded, Observation, check_codebook, check_received
 from aircomp.decode.cnn import Cnn, Workspace
-from aircomp.decode.gamp import MIN_NOISE, AmpState, Gamp, PreparedCodebook
+from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook
 from aircomp.decode.heard import hear, noise_per_slot
 from aircomp.decode.net_blocks import (
     Belief,
@@ -41,6 +42,7 @@ from aircomp.decode.net_blocks import (
     posterior,
     refine,
 )
+from aircomp.decode.pilot import PilotEstimator
 from aircomp.decode.prior import reach_for
 from aircomp.decode.tempered import CountTable
 
@@ -57,7 +59,6 @@ BATCH_ESTIMATE = {"pilot_passes": 1, "fit_steps": 6}  # a batch tells too little
 MAX_COUNT = 4096
 # Of the trained numbers of devices: estimates at 0 dB are off by a tenth, and that says nothing of the range.
 OFF_RANGE = 1.25
-MIN_TOTAL = 1e-3  # devices: less is none
 TRUSTED = 0.4, 0.6  # of the number of devices: moments are up to a third off at 0 dB, where the network is right
 
 
@@ -89,7 +90,7 @@ class AmpDaNetSettings(Settings):
     start: Start = "round"
     """What EM starts from: estimates of the round, or ten devices and half of each slot's power as noise (the paper)."""
     agreement: float = Field(default=0.0, ge=0, lt=1)
-    """Of devices in the estimates that the network starts from (`aircomp.decode.gamp`; paper: 0)."""
+    """Of devices in the estimates that the network starts from (`aircomp.decode.prior`; paper: 0)."""
 
     @field_validator("kernel")
     @classmethod
@@ -156,7 +157,7 @@ class AmpDaNet(nn.Module):
         *,
         num_active: float | None = None,
         noise_var: Float[Tensor, " slots"] | None = None,
-        noise: Literal["round", "slot"] = "round",
+        snr_reference: SnrReference = "round",
         log_ratio: Float[Tensor, "slots codewords"] | None = None,
     ) -> NetOutput:
         """Decode slots of one round; differentiable in everything but the estimates that start it.
@@ -167,13 +168,15 @@ class AmpDaNet(nn.Module):
             popularity: The base station's distribution over codewords.
             num_active: Number of active devices, if known; EM then leaves it.
             noise_var: Noise variance of every slot, if known; EM then leaves it.
-            noise: Whether an estimated noise variance is one for the `round` or follows the power of each `slot`.
+            snr_reference: Whether an estimated noise variance is one for the round, or follows the power of each `slot`.
             log_ratio: How much likelier than in the round each codeword is in each slot, if that is known.
         """
         popularity = check_received(received, popularity, codebook).to(received)
         given = None if noise_var is None else noise_per_slot(noise_var, received)
-        gamp = Gamp(codebook.detach(), noise=noise, agreement=self.settings.agreement, **BATCH_ESTIMATE)
-        rate, start_noise = self.begin(gamp, received.detach(), popularity, num_active, given)
+        pilot = PilotEstimator(
+            codebook.detach(), snr_reference=snr_reference, agreement=self.settings.agreement, **BATCH_ESTIMATE
+        )
+        rate, start_noise = self.begin(pilot, received.detach(), popularity, num_active, given)
         if log_ratio is not None and rate.any():
             rate = rate.sum() * torch.softmax(rate.log() + log_ratio, dim=1)
         return self.unroll(
@@ -187,7 +190,7 @@ class AmpDaNet(nn.Module):
 
     def begin(
         self,
-        gamp: Gamp,
+        pilot: PilotEstimator,
         received: Float[Tensor, "slots uses"],
         popularity: Float[Tensor, " codewords"],
         num_active: float | None = None,
@@ -195,7 +198,7 @@ class AmpDaNet(nn.Module):
     ) -> tuple[Float[Tensor, " codewords"], Float[Tensor, " slots"]]:
         """Return the rates and noise variances that EM starts from; what is given stays."""
         if self.settings.start == "round":
-            shared, noise = gamp.estimate(received, popularity, num_active, noise_var)
+            shared, noise = pilot.estimate(received, popularity, num_active, noise_var)
             return shared.rate, noise
         rate = popularity * (START_DEVICES if num_active is None else num_active)
         return rate, START_NOISE * received.square().mean(1) if noise_var is None else noise_var
@@ -274,7 +277,7 @@ class AmpDaNetDecoder(BaseDecoder):
     Args:
         net: The network.
         codebook: Unit-norm codewords, one a row: those the network was trained with.
-        noise: Whether the noise variance is one for the `round`, or follows the power of each `slot`.
+        snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
         chunk: Slots computed at a time; bounds the temporaries, changes nothing else.
         trained_for: Fewest and most active devices of the training rounds, if known. The first round that is clearly off this
             range is logged as a warning.
@@ -285,13 +288,15 @@ class AmpDaNetDecoder(BaseDecoder):
         net: AmpDaNet,
         codebook: Float[Tensor, "codewords uses"],
         *,
-        noise: Literal["round", "slot"] = "round",
+        snr_reference: SnrReference = "round",
         chunk: int = 256,
         trained_for: tuple[int, int] | None = None,
     ):
         self.net, self.codebook, self.chunk = net, check_codebook(codebook), chunk
         self.trained_for, self._warned = trained_for, False
-        self.gamp = Gamp(codebook, noise=noise, agreement=net.settings.agreement, chunk=chunk)
+        self.pilot = PilotEstimator(
+            codebook, snr_reference=snr_reference, agreement=net.settings.agreement, chunk=chunk
+        )
 
     def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; with side information from the rates of a first pass by message passing.
@@ -303,10 +308,10 @@ class AmpDaNetDecoder(BaseDecoder):
         if exact is not None:
             return exact
         num_active = heard.num_active
-        start, noise = self.net.begin(self.gamp, heard.received, heard.popularity, num_active, heard.noise_var)
+        start, noise = self.net.begin(self.pilot, heard.received, heard.popularity, num_active, heard.noise_var)
         rate = start[None]
         if self.net.settings.start == "round":
-            rate = self.gamp.slot_rates(heard.received, noise, start, seen.slot_layers, seen.bs_indices)
+            rate = self.pilot.slot_rates(heard.received, noise, start, seen.slot_layers, seen.bs_indices)
         by_estimate = self.net.settings.total == "estimate"
         out = self.net.unroll(
             heard.received,
@@ -319,7 +324,7 @@ class AmpDaNetDecoder(BaseDecoder):
         )
         found = float(out.num_active_hat) if num_active is None else num_active
         if num_active is None and by_estimate:
-            found = _number(told=float(start.sum()), found=found)
+            found = reconcile_num_active(estimated=float(start.sum()), found=found)
         self._warn_off_range(found)
         return heard.conclude(out.mean, out.noise_var, found)
 
@@ -359,18 +364,18 @@ def _tables(
     return [tables[reach] for reach in reaches]
 
 
-def _number(*, told: float, found: float) -> float:
-    """Return the number of devices from what moments tell of it and what the network, told that, found in the slots.
+def reconcile_num_active(*, estimated: float, found: float) -> float:
+    """Return the number of devices from what moments say and what the network, started from that, found in the slots.
 
-    A learned codebook spends little power on what is known beforehand, the mean signal, from which moments tell the number:
-    they are a device too high at 0 dB, and the network was trained with such a start to find the true number. But it
-    knows only the numbers it was trained with and draws others towards them, so that a large disagreement is decided
+    A learned codebook spends little power on what is known beforehand, the mean signal, from which moments estimate the
+    number: they are a device too high at 0 dB, and the network was trained with such a start to find the true number. But
+    it knows only the numbers it was trained with and draws others towards them, so that a large disagreement is decided
     for the moments.
     """
-    move = found - told
+    move = found - estimated
     small, large = TRUSTED
-    trust = (large - abs(move) / max(told, MIN_TOTAL)) / (large - small)
-    return max(told + move * min(max(trust, 0.0), 1.0), 0.0)
+    trust = (large - abs(move) / max(estimated, MIN_NUM_ACTIVE)) / (large - small)
+    return max(estimated + move * min(max(trust, 0.0), 1.0), 0.0)
 
 
 def _centred_tanh(raw: Tensor, low: float, high: float) -> Tensor:

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aircomp.decode.cnn import Workspace
-from aircomp.decode.gamp import MIN_NOISE, AmpState, PreparedCodebook, output_block, pseudo_channel, start
+from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook, output_block, pseudo_channel, start
 from aircomp.decode.prior import MAX_EXPONENT, Moments, log_odds_spike, log_odds_truncated
 from aircomp.decode.tempered import CountTable, tempered_posterior
 

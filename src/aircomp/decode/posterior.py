@@ -15,16 +15,17 @@ others from draws of the prior, under noise that sinks to its true level. Chains
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.common import rng as rngs
+from aircomp.common.snr import SnrReference
 from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook, check_received
-from aircomp.decode.gamp import MIN_NOISE, Gamp, PreparedCodebook, iterate
+from aircomp.decode.gamp_steps import MIN_NOISE, PreparedCodebook, iterate
 from aircomp.decode.heard import hear, noise_per_slot
+from aircomp.decode.pilot import PilotEstimator
 from aircomp.decode.prior import reach_for
 from aircomp.decode.rounding import round_to_sum
 from aircomp.errors import ConfigError
@@ -147,7 +148,7 @@ class Posterior(BaseDecoder):
 
     Args:
         codebook: Unit-norm codewords, one a row.
-        noise: Whether the noise variance is one for the `round`, or follows the power of each `slot`.
+        snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
         sweeps: Samples kept of every chain.
         burn_in: Sweeps before them, during which the noise of annealed chains sinks.
         chains: At least two: the first starts from decoded counts, the others are annealed.
@@ -160,7 +161,7 @@ class Posterior(BaseDecoder):
         self,
         codebook: Float[Tensor, "codewords uses"],
         *,
-        noise: Literal["round", "slot"] = "round",
+        snr_reference: SnrReference = "round",
         sweeps: int = 200,
         burn_in: int = 50,
         chains: int = 2,
@@ -172,7 +173,10 @@ class Posterior(BaseDecoder):
             raise ConfigError(f"sweeps {sweeps}, burn_in {burn_in}, chains {chains}: expected at least 1, 0 and 2")
         if chunk < 1 or chunk % BLOCK:
             raise ConfigError(f"chunk is {chunk}; expected a multiple of {BLOCK} slots")
-        self.codebook, self.gamp = check_codebook(codebook), Gamp(codebook, noise=noise, agreement=agreement)
+        self.codebook, self.pilot = (
+            check_codebook(codebook),
+            PilotEstimator(codebook, snr_reference=snr_reference, agreement=agreement),
+        )
         self.sweeps, self.burn_in, self.chains, self.agreement = sweeps, burn_in, chains, agreement
         self.chunk, self.seed = chunk, seed
 
@@ -182,10 +186,10 @@ class Posterior(BaseDecoder):
         exact = heard.exact()
         if exact is not None:
             return exact
-        shared, noise = self.gamp.estimate(heard.received, heard.popularity, heard.num_active, heard.noise_var)
-        rate = self.gamp.slot_rates(heard.received, noise, shared.rate, seen.slot_layers, seen.bs_indices)
+        shared, noise = self.pilot.estimate(heard.received, heard.popularity, heard.num_active, heard.noise_var)
+        rate = self.pilot.slot_rates(heard.received, noise, shared.rate, seen.slot_layers, seen.bs_indices)
         if shared.num_active > MOST_SAMPLED:
-            soft = self.gamp.means(heard.received, noise, rate, self.gamp.iterations)
+            soft = self.pilot.means(heard.received, noise, rate)
             return heard.conclude(soft, noise, shared.num_active)
         samples = self.sample(heard.received, rate, round(shared.num_active), noise)
         decoded = heard.conclude(samples.mean, noise, shared.num_active)
@@ -229,7 +233,7 @@ class Posterior(BaseDecoder):
         """Return the labels [slots, devices] of the counts that message passing decodes, a block at a time."""
         book, noise_var = PreparedCodebook.of(self.codebook.to(received)), noise_var.clamp(min=MIN_NOISE)[:, None]
         widest = float(noise_var.max() + (rate @ book.rows_squared).max())
-        iterations, reach = self.gamp.iterations, reach_for(widest, max_count=max(4, num_active))
+        iterations, reach = self.pilot.iterations, reach_for(widest, max_count=max(4, num_active))
         blocks = zip(
             received.split(BLOCK), noise_var.split(BLOCK), rate.expand(len(received), -1).split(BLOCK), strict=True
         )

@@ -68,12 +68,14 @@ def poisson_posterior(
         agreement: Probability that two devices choose alike beyond that of independent draws.
     """
     if not agreement:
-        mode, _, offset, var = _slab_moments(R, V, rate, None, reach, lowest=0)
+        log_rate = rate.log()
+        mode = _mode(R.detach(), V.detach(), rate.detach(), log_rate.detach())
+        offset, var = _sum_outwards(R - mode, mode, V.reciprocal(), log_rate, reach)
         return mode + offset, var
     spread = excess(rate, agreement)
     shape, log_p = (rate / spread).clamp(min=MIN_SHAPE), torch.log(spread / (1 + spread))
     mode = _urn_mode(R, V, shape, log_p)
-    _, offset, var = _sum_outwards(R - mode, mode, V.reciprocal(), log_p, None, reach, lowest=0, shape=shape)
+    offset, var = _sum_outwards(R - mode, mode, V.reciprocal(), log_p, reach, shape)
     return mode + offset, var
 
 
@@ -87,40 +89,6 @@ def excess(rate: Float[Tensor, "#slots codewords"], agreement: float) -> Float[T
     return rate.sum(1, keepdim=True) * (agreement / (1 - agreement))
 
 
-def spike_posterior(
-    R: Float[Tensor, "slots codewords"],
-    V: Float[Tensor, "slots codewords"],
-    rate: Float[Tensor, "#slots codewords"],
-    *,
-    reach: int,
-    log_odds: Float[Tensor, "#slots codewords"] | None = None,
-    temperature: Tensor | None = None,
-) -> Moments:
-    r"""Posterior under a spike at zero and a Poisson slab, smoothed by a temperature (Sec. III-E, input block).
-
-    The counts above zero weigh $e^{\mathrm{log\_odds}}\,\mathrm{rate}^x/x!$ against one for zero, which covers every form
-    of the prior: see `log_odds_spike` and `log_odds_truncated`; None is the plain Poisson.
-
-    Args:
-        R: Pseudo-observations.
-        V: Their variances, positive.
-        rate: Rates of the slab, positive.
-        reach: Counts summed either side of the mode, from `reach_for`.
-        log_odds: Prior log-weight of the counts above zero.
-        temperature: The posterior is raised to 1/temperature: below one it approaches the mode.
-    """
-    mode, total, offset, var = _slab_moments(R, V, rate, temperature, reach, lowest=1)
-    logit = mode * (rate.log() + (R - mode / 2) / V) - _log_factorial(mode)
-    if log_odds is not None:
-        logit = logit + log_odds
-    if temperature is not None:
-        logit = logit / temperature
-    activity = torch.sigmoid(logit + total.log())
-    active_mean = mode + offset
-    mean = activity * active_mean
-    return Moments(mean, activity * var + mean * (active_mean - mean), activity)
-
-
 def log_odds_spike(rate: Tensor, alpha: Tensor) -> Tensor:
     """Return the `log_odds` of the paper's prior (1−α)δ₀ + α·Pois(rate), whose slab has a zero of its own."""
     return alpha.log() - rate - torch.log(1 - alpha + alpha * torch.exp(-rate))
@@ -131,37 +99,20 @@ def log_odds_truncated(rate: Tensor, alpha: Tensor) -> Tensor:
     return torch.logit(alpha) - torch.log(torch.expm1(rate))
 
 
-def _slab_moments(
-    R: Tensor, V: Tensor, rate: Tensor, temperature: Tensor | None, reach: int, *, lowest: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sum the slab outwards from its mode over counts ≥ `lowest` (0 or 1).
-
-    Returns the mode, the sum of weights relative to the mode's, and mean (relative to the mode) and variance.
-    """
-    log_rate = rate.log()
-    steps = 1 if temperature is None else 4
-    mode = _mode(R.detach(), V.detach(), rate.detach(), log_rate.detach(), lowest, steps)
-    return mode, *_sum_outwards(R - mode, mode, V.reciprocal(), log_rate, temperature, reach, lowest=lowest)
-
-
 def _sum_outwards(
-    distance: Tensor,
-    mode: Tensor,
-    precision: Tensor,
-    log_rate: Tensor,
-    temperature: Tensor | None,
-    reach: int,
-    *,
-    lowest: int,
-    shape: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+    distance: Tensor, mode: Tensor, precision: Tensor, log_rate: Tensor, reach: int, shape: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Sum the weights outwards from the mode; return the mean, relative to the mode, and the variance.
+
+    Args:
+        distance: From the mode to the pseudo-observation.
+        mode: The most likely count, or one near it.
+        precision: Of the pseudo-observation.
+        log_rate: Of the Poisson weights, or the urn's log p.
+        reach: Counts summed either side.
+        shape: The urn's a; None is Poisson.
+    """
     climb, descend = (distance - 0.5) * precision + log_rate, (-0.5 - distance) * precision - log_rate
-    power = None
-    if temperature is not None:
-        power = temperature.reciprocal()
-        precision, climb, descend = precision * power, climb * power, descend * power
-        # a large power makes huge factors of the counts: their first one joins the exponent, the others are below one
-        climb, descend = climb - power * torch.log(mode + 1), descend + power * torch.log(mode.clamp(min=1))
     up = torch.exp(climb.clamp(MIN_EXPONENT, MAX_EXPONENT))
     down = torch.exp(descend.clamp(MIN_EXPONENT, MAX_EXPONENT))
     shrink = torch.exp(torch.clamp(-precision, min=MIN_EXPONENT))
@@ -172,10 +123,6 @@ def _sum_outwards(
         if shape is not None:
             growth = growth / ((mode + (k - 1)) + shape)
             decay = decay / ((mode - k).clamp(min=0) + shape)
-        if power is not None:
-            growth, decay = (growth / (mode + 1)) ** power, (decay.clamp(min=0) / mode.clamp(min=1)) ** power
-        if lowest == 1:
-            decay = decay * (mode - k).clamp(0, 1)  # stop above zero; without this the chain ends at zero by itself
         above, below = above * up / growth, below * down * decay
         both = above + below
         zeroth = zeroth + both
@@ -189,21 +136,19 @@ def _sum_outwards(
         zeroth, first = zeroth.masked_fill(lost, 1.0), torch.where(lost, end, first)
         second = torch.where(lost, end**2, second)
     offset = first / zeroth
-    return zeroth, offset, second / zeroth - offset**2
+    return offset, second / zeroth - offset**2
 
 
-def _mode(R: Tensor, V: Tensor, rate: Tensor, log_rate: Tensor, lowest: int, steps: int) -> Tensor:
-    """Return the most likely count ≥ `lowest`: the floor of the root of m + V·log m = R + ½ + V·log(rate).
+def _mode(R: Tensor, V: Tensor, rate: Tensor, log_rate: Tensor) -> Tensor:
+    """Return the most likely count: the floor of the root of m + V·log m = R + ½ + V·log(rate).
 
     One Newton step from an upper bound is enough where V is small and the mode has to be exact; where V is large
-    neighbouring weights are alike and a count nearby serves, unless a low temperature sets them apart again.
+    neighbouring weights are alike and a count nearby serves.
     """
     target = R + 0.5 + V * log_rate
-    root = torch.minimum(target, torch.maximum(R, rate) + 1)
-    for _ in range(steps):
-        at = root.clamp(min=1)  # no count below one has a predecessor, and log m stays finite
-        root = at - (at - target + V * at.log()) / (1 + V / at)
-    return root.floor().clamp(min=lowest)
+    at = torch.minimum(target, torch.maximum(R, rate) + 1).clamp(min=1)  # no count below one has a predecessor
+    root = at - (at - target + V * at.log()) / (1 + V / at)
+    return root.floor().clamp(min=0)
 
 
 def _urn_mode(R: Tensor, V: Tensor, shape: Tensor, log_p: Tensor) -> Tensor:

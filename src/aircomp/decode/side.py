@@ -28,8 +28,8 @@ STRENGTH = 100.0
 Groups = Int[Tensor, " slots"] | None
 
 
-def told(kind: SideInformation, slot_layers: Groups, bs_indices: Groups) -> tuple[Groups, Groups]:
-    """Return which of the two a decoder is told."""
+def visible_side_information(kind: SideInformation, slot_layers: Groups, bs_indices: Groups) -> tuple[Groups, Groups]:
+    """Return layers and own codewords, each None where a decoder is not to see it."""
     return slot_layers if kind in ("both", "layer") else None, bs_indices if kind in ("both", "own") else None
 
 

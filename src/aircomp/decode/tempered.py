@@ -1,7 +1,8 @@
 r"""Posterior of a count under a spike, a Poisson slab and a temperature, with its derivatives written out.
 
-The same posterior as `aircomp.decode.prior.spike_posterior`, made for the network, which needs it in every layer with a
-learned temperature $\tau$ and, in training, its gradients. For $c = 1/\tau$ the counts above zero weigh
+Made for the network, which needs it in every layer with a learned temperature $\tau$ and, in training, its gradients. The
+prior's form is in the log-odds (`log_odds_spike`, `log_odds_truncated`), plain Poisson without them. For $c = 1/\tau$
+the counts above zero weigh
 
 $$w(x) = \exp c\,\bigl[x\,(R/V + \log\lambda) - x^2/2V - \log x! + o\bigr], \qquad w(0) = 1,$$
 

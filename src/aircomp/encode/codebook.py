@@ -52,15 +52,6 @@ def make_codebook(
             return _two_bases(num_codewords, codeword_length, rng)
 
 
-def encode(
-    indices: Integer[Tensor, "devices slots"], codebook: Float[Tensor, "codewords uses"]
-) -> Float[Tensor, "devices slots uses"]:
-    """Return the codeword that each device sends in each slot."""
-    if codebook.ndim != 2:
-        raise ShapeError(f"codebook has shape {tuple(codebook.shape)}; expected [codewords, uses]")
-    return codebook[_checked(indices, len(codebook))]
-
-
 def count(indices: Integer[Tensor, "devices slots"], num_codewords: int) -> Int[Tensor, "slots codewords"]:
     """Count how many devices chose each codeword in each slot (int64)."""
     chosen = _checked(indices, num_codewords).T

@@ -9,7 +9,7 @@ Both hashes are checked on loading: a decoder is never paired with another codeb
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Unpack, get_args
 
 import torch
 from jaxtyping import Float
@@ -18,6 +18,7 @@ from torch import Tensor
 import aircomp
 from aircomp.common.artefact import expect_tensor, read_json, read_tensors, tensor_hash, write_json, write_tensors
 from aircomp.common.checks import check_choice, check_device, check_path, check_tensor, check_type
+from aircomp.common.snr import SnrReference
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
 from aircomp.decode.base import Decoded, Known, check_codebook
 from aircomp.errors import AirCompError, ArtefactError, ConfigError, ShapeError
@@ -30,9 +31,6 @@ MOST_BYTES = 2**30
 
 REMEDY = "restore it or train anew"
 
-Noise = Literal["round", "slot"]
-"""Whether the noise variance is one for the round, or follows the power of each slot."""
-
 
 class CommunicationLayer:
     """A codebook and its decoder, trained together, used as they are.
@@ -44,7 +42,7 @@ class CommunicationLayer:
     Args:
         codebook: The random-access codebook, one unit-norm codeword a row.
         net: The decoder's network.
-        noise: Whether the noise variance is one for the `round`, or follows the power of each `slot`.
+        snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
         config: What made the layer.
         training: How the training went.
     """
@@ -54,18 +52,18 @@ class CommunicationLayer:
         codebook: Float[Tensor, "codewords uses"],
         net: AmpDaNet,
         *,
-        noise: Noise = "round",
+        snr_reference: SnrReference = "round",
         config: dict[str, Any] | None = None,
         training: dict[str, Any] | None = None,
     ):
         check_tensor("codebook", codebook, "codewords uses", "floating")
         check_type("net", net, AmpDaNet, "an AmpDaNet")
-        check_choice("noise", noise, get_args(Noise))
+        check_choice("snr_reference", snr_reference, get_args(SnrReference))
         self.codebook = check_codebook(codebook.detach())
         self.net = net
-        self.noise: Noise = noise
+        self.snr_reference: SnrReference = snr_reference
         self.config, self.training = config or {}, training or {}
-        self._decoder = self.decoder(noise=noise)
+        self._decoder = self.decoder()
 
     @property
     def num_active_range(self) -> tuple[int, int] | None:
@@ -76,11 +74,11 @@ class CommunicationLayer:
             case _:
                 return None
 
-    def decoder(self, *, noise: Noise | None = None) -> AmpDaNetDecoder:
-        """Return the decoder alone, for noise that is one for the `round` or follows each `slot`."""
-        noise = self.noise if noise is None else noise
-        check_choice("noise", noise, get_args(Noise))
-        return AmpDaNetDecoder(self.net, self.codebook, noise=noise, trained_for=self.num_active_range)
+    def decoder(self, *, snr_reference: SnrReference | None = None) -> AmpDaNetDecoder:
+        """Return the decoder alone, for the layer's own SNR reference or another one."""
+        snr_reference = self.snr_reference if snr_reference is None else snr_reference
+        check_choice("snr_reference", snr_reference, get_args(SnrReference))
+        return AmpDaNetDecoder(self.net, self.codebook, snr_reference=snr_reference, trained_for=self.num_active_range)
 
     def decode(
         self, received: Float[Tensor, "slots uses"], popularity: Float[Tensor, " codewords"], **known: Unpack[Known]
@@ -105,27 +103,27 @@ class CommunicationLayer:
 
     @classmethod
     def load(
-        cls, directory: str | Path | None = None, *, noise: Noise = "round", device: str = "cpu"
+        cls, directory: str | Path | None = None, *, snr_reference: SnrReference = "round", device: str = "cpu"
     ) -> "CommunicationLayer":
         """Read a layer directory, by default the one that comes with the package.
 
         Raises:
             ArtefactError: If a file is missing, damaged or foreign, or codebook and decoder do not belong together.
         """
-        check_choice("noise", noise, get_args(Noise))
+        check_choice("snr_reference", snr_reference, get_args(SnrReference))
         check_device("device", device)
         if directory is not None:
             check_path("directory", directory)
-            return cls._read(Path(directory), noise, device)
+            return cls._read(Path(directory), snr_reference, device)
         with resources.as_file(resources.files("aircomp") / "weights") as bundled:
             if not (bundled / "layer.json").is_file():
                 raise ArtefactError(
                     "this build of aircomp carries no trained layer; train one with aircomp pretrain and give its directory"
                 )
-            return cls._read(bundled, noise, device)
+            return cls._read(bundled, snr_reference, device)
 
     @classmethod
-    def _read(cls, directory: Path, noise: Noise, device: str) -> "CommunicationLayer":
+    def _read(cls, directory: Path, snr_reference: SnrReference, device: str) -> "CommunicationLayer":
         description = _described(directory / "layer.json")
         path = directory / "layer.safetensors"
         tensors, _ = read_tensors(path, MOST_BYTES)
@@ -142,7 +140,11 @@ class CommunicationLayer:
             )
         net = _rebuild(path, directory / "layer.json", description["config"]["net"], weights).to(device)
         return cls(
-            codebook.to(device), net, noise=noise, config=description["config"], training=description["training"]
+            codebook.to(device),
+            net,
+            snr_reference=snr_reference,
+            config=description["config"],
+            training=description["training"],
         )
 
     def save_pretrained(self, save_directory: str | Path, **options: Any) -> str | None:
@@ -156,8 +158,8 @@ class CommunicationLayer:
             The commit's address if it was pushed.
         """
         n, l = self.codebook.shape  # noqa: E741
-        told = {"library": "aircomp", "version": aircomp.__version__, "num_codewords": n, "codeword_length": l}
-        return _hub_mixin()(self).save_pretrained(save_directory, **({"config": told} | options))
+        description = {"library": "aircomp", "version": aircomp.__version__, "num_codewords": n, "codeword_length": l}
+        return _hub_mixin()(self).save_pretrained(save_directory, **({"config": description} | options))
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> "CommunicationLayer":
@@ -255,11 +257,11 @@ def _hub_mixin() -> Any:  # Any: a class that exists only where huggingface_hub 
 
         @classmethod
         def _from_pretrained(
-            cls, *, model_id: str, noise: Noise = "round", device: str = "cpu", **download: Any
+            cls, *, model_id: str, snr_reference: SnrReference = "round", device: str = "cpu", **download: Any
         ) -> Any:
             directory = model_id
             if not Path(model_id).is_dir():
                 directory = snapshot_download(model_id, allow_patterns=["layer.*"], **download)
-            return CommunicationLayer.load(directory, noise=noise, device=device)
+            return CommunicationLayer.load(directory, snr_reference=snr_reference, device=device)
 
     return LayerOnHub

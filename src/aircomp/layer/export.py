@@ -6,7 +6,7 @@
 
 The layers are those of `aircomp.decode.amp_da_net`, with two differences that a fixed graph asks for: how many counts a
 posterior sums is decided when exporting, and the convolutions are ordinary ones. What starts a decoding (rates and noise,
-`Gamp.estimate`) and what ends it (rounding) loop as long as the data ask for, and stay outside.
+`PilotEstimator.estimate`) and what ends it (rounding) loop as long as the data ask for, and stay outside.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from aircomp.common.artefact import MOST_TENSOR_BYTES, check_file, check_writable, write_atomically
 from aircomp.decode.cnn import Cnn, Workspace
-from aircomp.decode.gamp import MIN_NOISE, AmpState, PreparedCodebook
+from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook
 from aircomp.decode.net_blocks import (
     SLOT_WEIGHT,
     Belief,

@@ -27,7 +27,7 @@ from aircomp.reproduce.parts import Found, Outcome, central, federated, fragment
 from aircomp.reproduce.scales import Scale
 from aircomp.reproduce.summary import over_seeds
 from aircomp.train.fragments import FragmentRound, load_round, round_files
-from aircomp.uplinks.decoders import Pairing, pair
+from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook
 from aircomp.uplinks.outputs import Counts, aggregate_output
 
 # ── training ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,8 +155,10 @@ def bias_of(job: Job, work: Path) -> dict[str, Any]:
 
 
 def _round_bias(saved: FragmentRound, number: int, params: dict[str, Any]) -> Row:
-    pairing = Pairing("auto", saved.num_codewords, 64, None, "slot", params["seed"], "cpu")
-    decoder, codebook, _ = pair(params["decoder"], pairing)
+    choice = DecoderChoice(
+        decoder=params["decoder"], num_codewords=saved.num_codewords, snr_reference="slot", seed=params["seed"]
+    )
+    decoder, codebook, _ = decoder_and_codebook(choice)
     counts = count(saved.indices, saved.num_codewords)
     noise = rngs.generator(params["seed"], "noise", number)
     received = transmit(counts, codebook, snr_db=params["snr_db"], reference="slot", rng=noise)

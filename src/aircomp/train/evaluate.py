@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -19,7 +19,7 @@ from aircomp.common.checks import check_choice, check_device, check_number, chec
 from aircomp.common.results import Row
 from aircomp.decode.base import Decoded, Decoder, check_received
 from aircomp.decode.posterior import Posterior
-from aircomp.decode.side import SideInformation, told
+from aircomp.decode.side import SideInformation, visible_side_information
 from aircomp.decode.simple import Genie
 from aircomp.encode.codebook import codebook_kinds, count
 from aircomp.errors import ConfigError
@@ -33,7 +33,7 @@ from aircomp.measure.information import (
     signal_covariance,
 )
 from aircomp.train.fragments import FragmentRound, load_round, round_files
-from aircomp.uplinks.decoders import Pairing, decoder_names, make_decoder, pair
+from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decoder_names, make_decoder
 
 # slots of independent devices that are drawn for their power: 8,192 tell signal_bits to 0.1 under `slot` SNR
 SLOTS_AT_ONCE, DRAWS = 512, 16
@@ -149,12 +149,18 @@ class _Book:
 
 def _books(saved: FragmentRound, plan: Plan) -> list[_Book]:
     """Build every decoder once for a round; those of one codebook meet the same received slots."""
-    pairing = Pairing(
-        plan.codebook, saved.num_codewords, plan.codeword_length, plan.layer, plan.snr_reference, plan.seed, plan.device
+    choice = DecoderChoice(
+        codebook=plan.codebook,
+        num_codewords=saved.num_codewords,
+        codeword_length=plan.codeword_length,
+        layer=plan.layer,
+        snr_reference=plan.snr_reference,
+        seed=plan.seed,
+        device=plan.device,
     )
     books: dict[str, _Book] = {}
     for name in plan.decoders:
-        decoder, codebook, kind = pair(name, pairing)
+        decoder, codebook, kind = decoder_and_codebook(replace(choice, decoder=name))
         if len(codebook) != saved.num_codewords:
             raise ConfigError(
                 f"the layer has {len(codebook)} codewords, but the saved rounds have {saved.num_codewords}; "
@@ -176,8 +182,8 @@ def _receive(
     )
 
 
-def _told(saved: FragmentRound, plan: Plan, like: Tensor) -> dict[str, Tensor | None]:
-    layers, own = told(plan.side_information, saved.slot_layers, saved.bs_indices)
+def _side_information(saved: FragmentRound, plan: Plan, like: Tensor) -> dict[str, Tensor | None]:
+    layers, own = visible_side_information(plan.side_information, saved.slot_layers, saved.bs_indices)
     known = {"slot_layers": layers, "bs_indices": own}
     return {name: None if groups is None else groups.to(like.device) for name, groups in known.items()}
 
@@ -189,7 +195,9 @@ def _decode(
     received: Float[Tensor, "slots uses"],
     plan: Plan,
 ) -> Row:
-    side: dict[str, Any] = _told(saved, plan, received) | {"quant_codebook": saved.quant_codebook.to(received.device)}
+    side: dict[str, Any] = _side_information(saved, plan, received) | {
+        "quant_codebook": saved.quant_codebook.to(received.device)
+    }
     if isinstance(decoder, Genie):
         decoder = Genie(truth=counts)
     begun = time.perf_counter()
@@ -208,13 +216,15 @@ def _yardstick(
 ) -> Row:
     """Decode by sampling the posterior, with the rates and the noise that `gamp` estimates, and the true number of devices.
 
-    That number is told, because of a wrong one it were the posterior too, and no yardstick.
+    The sampler is given the true number. With a wrong one it would solve a different problem.
     """
     posterior = make_decoder("posterior", book.codebook, snr_reference=plan.snr_reference)
     assert isinstance(posterior, Posterior)
     popularity = check_received(received, saved.popularity.to(received), book.codebook)  # as every decoder does
-    shared, noise_var = posterior.gamp.estimate(received, popularity, float(saved.num_active))
-    rate = posterior.gamp.slot_rates(received, noise_var, shared.rate, *_told(saved, plan, received).values())
+    shared, noise_var = posterior.pilot.estimate(received, popularity, float(saved.num_active))
+    rate = posterior.pilot.slot_rates(
+        received, noise_var, shared.rate, *_side_information(saved, plan, received).values()
+    )
     samples = posterior.sample(received, rate, saved.num_active, noise_var)
     return {
         "posterior_count_accuracy": metrics.count_accuracy(counts, samples.median),

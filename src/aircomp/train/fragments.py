@@ -8,7 +8,6 @@
 A directory that holds only the first three works.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.common.artefact import Content, expect_tensor, read_json, read_tensors, write_json, write_tensors
+from aircomp.common.artefact import Content, expect_tensor, read_tensors, write_json, write_tensors
 from aircomp.errors import ArtefactError
 
 MAX_DEVICES, MAX_CODEWORDS, MAX_LAYERS = 100_000, 32_767, 32_768
@@ -75,17 +74,6 @@ def save_round(directory: Path, index: int, fragments: FragmentRound) -> None:
 def write_description(directory: Path, config: dict[str, Any], order: str) -> None:
     """Write fragments.json: the configuration that made the rounds and the codeword order."""
     write_json(directory / "fragments.json", {"config": config, "order": order})
-
-
-def codeword_order(directory: Path) -> str:
-    """Return the order of the codewords in a directory: popularity unless its description says otherwise."""
-    path = directory / "fragments.json"
-    if not os.path.lexists(path):
-        return "popularity"
-    description = read_json(path)
-    if not isinstance(description, dict):
-        raise ArtefactError(f"{path} does not describe a collection; restore it or delete it")
-    return str(description.get("order", "popularity"))
 
 
 def round_files(directory: Path) -> list[Path]:

@@ -26,7 +26,7 @@ def measure_layer(
     The SNR refers to the slot unless training knew only the round: so it compares with the paper.
     """
     reference = "round" if settings.snr_reference == "round" else "slot"
-    decoder = layer.decoder(noise=reference)
+    decoder = layer.decoder(snr_reference=reference)
     device = layer.codebook.device
     chosen = choose_slots(rounds, settings.test_samples, 1, rng=rngs.generator(seed, "test slots"))
     rows = []

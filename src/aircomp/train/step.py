@@ -58,7 +58,7 @@ class LayerModel(nn.Module):
             codebook,
             batch.popularity,
             num_active=num_active,
-            noise=batch.snr_reference,
+            snr_reference=batch.snr_reference,
             log_ratio=batch.log_ratio,
         )
 

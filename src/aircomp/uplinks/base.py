@@ -14,6 +14,7 @@ from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import Signal
+from aircomp.common.snr import SnrReference
 from aircomp.uplinks.outputs import Output
 
 Memory = Mapping[str, Tensor]
@@ -31,7 +32,7 @@ class UplinkContext:
     device: str | torch.device = "cpu"
     include_base_station: bool = False
     """Whether the base station's own update joins the aggregate."""
-    snr_reference: str = "round"
+    snr_reference: SnrReference = "round"
     """What the receiver knows of its noise: one variance over the round, or under `slot` one for each slot."""
 
 

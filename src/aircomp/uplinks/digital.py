@@ -28,7 +28,7 @@ from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common.checks import check_type
 from aircomp.decode.base import Decoded, Decoder
 from aircomp.decode.copies import combine, estimate_snr_db
-from aircomp.decode.side import told
+from aircomp.decode.side import visible_side_information
 from aircomp.encode.codebook import count
 from aircomp.encode.schedule import choose_repeat, put_slots, schedule, take_slots
 from aircomp.encode.signal import Codewords
@@ -156,7 +156,8 @@ class DigitalUplink(Scheme):
         kept: Kept = announced.kept
         heard = received[0].real if received.is_complex() else received[0]
         combined, copies_noise = combine(heard, kept.repeat)
-        layers, own = told(self.settings.side_information, kept.slot_layers, kept.quantizer.base_indices)
+        side, quantizer = self.settings.side_information, kept.quantizer
+        layers, own = visible_side_information(side, kept.slot_layers, quantizer.base_indices)
         decoded = self.decoder.decode(
             combined,
             kept.quantizer.popularity,

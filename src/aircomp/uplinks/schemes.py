@@ -3,7 +3,7 @@
 from aircomp.common.checks import check_choice, check_methods, check_number, check_type
 from aircomp.decode.base import Decoder
 from aircomp.uplinks.base import Uplink, UplinkContext
-from aircomp.uplinks.decoders import Pairing, decoder_names, pair
+from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decoder_names
 from aircomp.uplinks.digital import DigitalUplink
 from aircomp.uplinks.ideal import IdealUplink
 from aircomp.uplinks.perfect import PerfectUplink
@@ -40,15 +40,16 @@ def make_uplink(
         return IdealUplink(context)
     codebook = getattr(decoder, "codebook", None)
     if decoder is None or codebook is None:
-        partner, codebook, _ = pair("genie" if name not in decoder_names() else name, _pairing(settings, context))
+        partner, codebook, _ = decoder_and_codebook(_choice(name, settings, context))
         decoder = decoder or partner
     link = DigitalUplink(name, codebook, decoder, settings, context)
     return PerfectUplink(link) if name == "perfect" else link
 
 
-def _pairing(settings: UplinkSettings, context: UplinkContext) -> Pairing:
-    return Pairing(
-        kind=settings.codebook,
+def _choice(name: str, settings: UplinkSettings, context: UplinkContext) -> DecoderChoice:
+    return DecoderChoice(
+        decoder=name if name in decoder_names() else "genie",
+        codebook=settings.codebook,
         num_codewords=settings.quantize.num_codewords,
         codeword_length=settings.codeword_length,
         layer=settings.layer,
