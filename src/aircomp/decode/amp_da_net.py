@@ -48,6 +48,7 @@ from aircomp.decode.tempered import CountTable
 
 log = logging.getLogger(__name__)
 
+CHUNK = 256  # slots decoded at a time: bounds the temporaries, changes nothing else
 # Gates (sigmoids) at the start. ζ is the paper's. It does not give those of damping and EM: nearly shut, so that the
 # network begins as GAMP, yet open enough for a gradient.
 CNN_GATE, SMALL_GATE = 0.85, 0.02
@@ -278,7 +279,6 @@ class AmpDaNetDecoder(BaseDecoder):
         net: The network.
         codebook: Unit-norm codewords, one a row: those the network was trained with.
         snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
-        chunk: Slots computed at a time; bounds the temporaries, changes nothing else.
         trained_for: Fewest and most active devices of the training rounds, if known. The first round that is clearly off this
             range is logged as a warning.
     """
@@ -289,14 +289,11 @@ class AmpDaNetDecoder(BaseDecoder):
         codebook: Float[Tensor, "codewords uses"],
         *,
         snr_reference: SnrReference = "round",
-        chunk: int = 256,
         trained_for: tuple[int, int] | None = None,
     ):
-        self.net, self.codebook, self.chunk = net, check_codebook(codebook), chunk
+        self.net, self.codebook = net, check_codebook(codebook)
         self.trained_for, self._warned = trained_for, False
-        self.pilot = PilotEstimator(
-            codebook, snr_reference=snr_reference, agreement=net.settings.agreement, chunk=chunk
-        )
+        self.pilot = PilotEstimator(codebook, snr_reference=snr_reference, agreement=net.settings.agreement)
 
     def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; with side information from the rates of a first pass by message passing.
@@ -320,7 +317,7 @@ class AmpDaNetDecoder(BaseDecoder):
             noise,
             hold_total=num_active is not None or by_estimate,
             hold_noise=heard.noise_var is not None,
-            chunk=self.chunk,
+            chunk=CHUNK,
         )
         found = float(out.num_active_hat) if num_active is None else num_active
         if num_active is None and by_estimate:
