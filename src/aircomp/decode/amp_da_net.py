@@ -49,18 +49,34 @@ from aircomp.decode.tempered import CountTable
 log = logging.getLogger(__name__)
 
 CHUNK = 256  # slots decoded at a time: bounds the temporaries, changes nothing else
-# Gates (sigmoids) at the start. ζ is the paper's. It does not give those of damping and EM: nearly shut, so that the
-# network begins as GAMP, yet open enough for a gradient.
-CNN_GATE, SMALL_GATE = 0.85, 0.02
-# Where nothing is estimated: the authors' number of devices, noise as a share of the slot's power, and gates of EM that are
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What was fitted to real rounds; `tools/fit_constants.py trust` fits it on training rounds and prints its choice."""
+
+    believed: float = 0.4
+    """The network's number of devices is believed where it differs from that of moments by no more than this share:
+    moments are up to a third off at 0 dB, where the network is right …"""
+    disbelieved: float = 0.6
+    """… and not at all from here on; between the two in proportion, so that no round lies on an edge."""
+
+
+FITTED = Fitted()
+
+CNN_GATE = 0.85  # ζ at the start, the paper's (Sec. III-E)
+# The paper does not give the gates (sigmoids) of damping and EM at the start: nearly shut, so that the network begins as
+# GAMP, yet open enough for a gradient, 0.02·0.98 of what passes.
+SMALL_GATE = 0.02
+# Where nothing is estimated: the paper's ten devices and half of each slot's power as noise (0 dB), and gates of EM that are
 # half open, because it then has all to learn.
 START_DEVICES, START_NOISE, START_GATE = 10.0, 0.5, 0.5
 BATCH_ESTIMATE = {"pilot_passes": 1, "fit_steps": 6}  # a batch tells too little for more, and training waits for it
-# Of a codeword: tables stay within some megabytes whatever the signal, and no network was trained with so many devices.
+# Of a codeword: tables of at most 2·256 + 1 offsets (`prior.MAX_REACH`) then stay below 9 MB, whatever the signal, and no
+# network was trained with so many devices.
 MAX_COUNT = 4096
 # Of the trained numbers of devices: estimates at 0 dB are off by a tenth, and that says nothing of the range.
 OFF_RANGE = 1.25
-TRUSTED = 0.4, 0.6  # of the number of devices: moments are up to a third off at 0 dB, where the network is right
 
 
 class AmpDaNetSettings(Settings):
@@ -370,8 +386,8 @@ def reconcile_num_active(*, estimated: float, found: float) -> float:
     for the moments.
     """
     move = found - estimated
-    small, large = TRUSTED
-    trust = (large - abs(move) / max(estimated, MIN_NUM_ACTIVE)) / (large - small)
+    share = abs(move) / max(estimated, MIN_NUM_ACTIVE)
+    trust = (FITTED.disbelieved - share) / (FITTED.disbelieved - FITTED.believed)
     return max(estimated + move * min(max(trust, 0.0), 1.0), 0.0)
 
 
