@@ -35,8 +35,8 @@ fuzz: env
 	$(BIN)/python tests/fuzz/fuzz_run.py --cases $(CASES) --seed $(SEED)
 
 lint: $(LINT_STAMP)
-	$(BIN)/ruff format --check src tests examples
-	$(BIN)/ruff check src tests examples
+	$(BIN)/ruff format --check src tests examples tools
+	$(BIN)/ruff check src tests examples tools
 	$(BIN)/pyright
 
 env: $(STAMP)

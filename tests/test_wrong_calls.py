@@ -185,11 +185,14 @@ CALLS = [
     ("codebook .*not finite", lambda: aircomp.make_decoder("nnls", BOOK * NAN)),
     ("codebook rows must have unit norm", lambda: aircomp.make_decoder("gamp", 2 * BOOK)),
     ("no snr_reference 'rond'", lambda: aircomp.make_decoder("gamp", BOOK, snr_reference="rond")),
-    ("called 'iteration': did you mean", lambda: aircomp.make_decoder("gamp", BOOK, iteration=3)),
+    ("no setting 'iteration': did you mean iterations", lambda: aircomp.make_decoder("gamp", BOOK, iteration=3)),
     ("'omp' has no options; leave out 'steps'", lambda: aircomp.make_decoder("omp", BOOK, steps=3)),
-    ("damping is the str 'x'", lambda: aircomp.make_decoder("amp-da", BOOK, damping="x")),
-    ("max_iterations is 2.5; expected an integer", lambda: aircomp.make_decoder("amp-da", BOOK, max_iterations=2.5)),
-    ("agreement is nan", lambda: aircomp.make_decoder("gamp", BOOK, agreement=NAN)),
+    ("damping = 'x': input should be a valid number", lambda: aircomp.make_decoder("amp-da", BOOK, damping="x")),
+    (
+        "max_iterations = 2.5: input should be a valid integer",
+        lambda: aircomp.make_decoder("amp-da", BOOK, max_iterations=2.5),
+    ),
+    ("agreement = nan: input should be", lambda: aircomp.make_decoder("gamp", BOOK, agreement=NAN)),
     ("layer is the str", lambda: aircomp.make_decoder("amp-da-net", layer().codebook, layer="runs/layer")),
     ("only with the codebook it was trained with", lambda: aircomp.make_decoder("amp-da-net", BOOK)),
     # make_uplink

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from aircomp.decode.amp_da import AmpDa, slab_posterior, start_activity
+from aircomp.decode.amp_da import AmpDa, AmpDaSettings, slab_posterior, start_activity
 from aircomp.decode.heard import exact_counts, noise_per_slot
 from aircomp.encode.codebook import count
 from aircomp.errors import ConfigError, ShapeError
@@ -34,11 +34,12 @@ def test_it_has_the_properties_of_a_decoder(activity):
 
 @pytest.mark.parametrize("activity", ["slot", "pooled"])
 @pytest.mark.parametrize("max_iterations", [1, 7, 50])
-def test_fast_equals_plain_after_the_same_iterations(activity, max_iterations, rng):
+def test_fast_equals_plain_after_the_same_iterations(activity, max_iterations, rng, monkeypatch):
+    monkeypatch.setattr("aircomp.decode.amp_da.CHUNK", 4)
     codebook = bernoulli(rng, 24, 16).double()
     received, popularity, _, _ = draw_round(codebook.float(), 6, 12.0, rng, num_active=3)
     received = received.double()
-    decoder = AmpDa(codebook, activity=activity, max_iterations=max_iterations, chunk=4)
+    decoder = AmpDa(codebook, AmpDaSettings(max_iterations=max_iterations), activity=activity)
     plain = plain_amp_da(
         received,
         codebook,
@@ -56,7 +57,9 @@ def test_fast_equals_plain_after_the_same_iterations(activity, max_iterations, r
 def test_a_given_noise_variance_is_used_as_it_is(rng):
     codebook = bernoulli(rng, 24, 16).double()
     received, popularity, _, _ = draw_round(codebook.float(), 5, 12.0, rng, num_active=3)
-    decoded = AmpDa(codebook, max_iterations=9).decode(received.double(), popularity, noise_var=0.3, num_active=3)
+    decoded = AmpDa(codebook, AmpDaSettings(max_iterations=9)).decode(
+        received.double(), popularity, noise_var=0.3, num_active=3
+    )
     plain = plain_amp_da(
         received.double(), codebook, largest=3, start_activity=start_activity(24, 16), noise_var=0.3, max_iterations=9
     )
@@ -65,10 +68,13 @@ def test_a_given_noise_variance_is_used_as_it_is(rng):
 
 
 @pytest.mark.parametrize("activity", ["slot", "pooled"])
-def test_the_chunk_changes_nothing(activity, rng):
+def test_the_chunk_changes_nothing(activity, rng, monkeypatch):
     codebook = bernoulli(rng)
     received, popularity, _, _ = draw_round(codebook, 200, 5.0, rng)
-    one, many = (AmpDa(codebook, activity=activity, chunk=chunk).decode(received, popularity) for chunk in (200, 48))
+    decoder = AmpDa(codebook, activity=activity)
+    one = decoder.decode(received, popularity)
+    monkeypatch.setattr("aircomp.decode.amp_da.CHUNK", 48)
+    many = decoder.decode(received, popularity)
     assert torch.equal(one.counts, many.counts)
     torch.testing.assert_close(one.mean, many.mean, rtol=0, atol=1e-6)
 
@@ -145,8 +151,8 @@ def test_exact_counts_are_only_claimed_when_they_explain_everything(rng):
 def test_bad_arguments_are_refused_in_one_sentence(rng):
     codebook = bernoulli(rng)
     received = torch.zeros(3, LENGTH)
-    with pytest.raises(ConfigError, match="damping 1"):
-        AmpDa(codebook, damping=1.0)
+    with pytest.raises(ConfigError, match=r"damping = 1\.0: input should be less than 1"):
+        AmpDaSettings(damping=1.0)
     with pytest.raises(ShapeError, match=r"noise_var has shape \(2,\)"):
         noise_per_slot(torch.ones(2), received)
     with pytest.raises(ShapeError, match="negative"):
@@ -155,5 +161,5 @@ def test_bad_arguments_are_refused_in_one_sentence(rng):
 
 def test_a_signal_on_the_wrong_scale_still_ends(rng):
     received = 1e4 * torch.randn(3, LENGTH, generator=rng)
-    decoded = AmpDa(bernoulli(rng), max_iterations=3).decode(received, torch.ones(NUM_CODEWORDS))
+    decoded = AmpDa(bernoulli(rng), AmpDaSettings(max_iterations=3)).decode(received, torch.ones(NUM_CODEWORDS))
     assert torch.isfinite(decoded.mean).all()

@@ -113,7 +113,7 @@ def test_an_impossible_number_of_devices_is_refused():
 
 
 @pytest.mark.parametrize("noise_var", [None, 0.1])
-@pytest.mark.parametrize("num_slots", [200, 3 * estimate.COV_SLOTS])
+@pytest.mark.parametrize("num_slots", [200, 3 * estimate.FITTED.cov_slots])
 def test_the_gradient_is_that_of_the_loss(num_slots, noise_var, rng):
     received, popularity, _, _ = draw_round(num_slots, 9, 3.0)
     prior = smooth(popularity.double(), num_slots)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from aircomp.common.rng import generator
-from aircomp.decode.gamp import Gamp
+from aircomp.decode.gamp import Gamp, GampSettings
 from aircomp.decode.gamp_steps import AmpState, PreparedCodebook, iterate, output_block, pseudo_channel, start
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError, ShapeError
@@ -13,6 +13,7 @@ from aircomp.testing import check_decoder
 from helpers.draws import accuracy, zipf_round
 
 CODEBOOK = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))
+ALONE = GampSettings(agreement=0.0)  # what is drawn below: devices that choose independently
 
 
 draw_round = partial(zipf_round, codebook=CODEBOOK)
@@ -21,7 +22,7 @@ draw_round = partial(zipf_round, codebook=CODEBOOK)
 @pytest.mark.seconds
 @pytest.mark.parametrize("noise", ["round", "slot"])
 def test_it_has_the_properties_of_a_decoder(noise):
-    check_decoder(lambda codebook: Gamp(codebook, snr_reference=noise))
+    check_decoder(lambda codebook: Gamp(codebook, ALONE, snr_reference=noise))
 
 
 @pytest.mark.parametrize("snr_db", [0.0, 10.0, 30.0])
@@ -101,7 +102,7 @@ def test_slots_do_not_depend_on_their_neighbours():
 @pytest.mark.parametrize("reference", ["round", "slot"])
 def test_estimating_everything_costs_next_to_nothing(reference):
     received, popularity, counts, noise_var = draw_round(1000, 10, 5.0, reference=reference)
-    decoder = Gamp(CODEBOOK, snr_reference=reference)
+    decoder = Gamp(CODEBOOK, ALONE, snr_reference=reference)
     blind = decoder.decode(received, popularity)
     told = decoder.decode(received, popularity, num_active=10, noise_var=noise_var)
     assert blind.num_active == 10
@@ -115,36 +116,37 @@ def test_estimating_everything_costs_next_to_nothing(reference):
 def test_without_noise_every_slot_is_exact_and_so_is_the_number_of_devices():
     for num_active in (1, 7, 13):
         received, popularity, counts, _ = draw_round(300, num_active, 200.0)
-        decoded = Gamp(CODEBOOK).decode(received, popularity)
+        decoded = Gamp(CODEBOOK, ALONE).decode(received, popularity)
         assert torch.equal(decoded.counts, counts)
         assert decoded.num_active_hat == pytest.approx(num_active, abs=0.01)
 
 
 def test_ten_decibels_are_nearly_exact():
     received, popularity, counts, _ = draw_round(500, 8, 10.0)
-    assert accuracy(Gamp(CODEBOOK).decode(received, popularity).counts, counts) > 0.98
+    assert accuracy(Gamp(CODEBOOK, ALONE).decode(received, popularity).counts, counts) > 0.98
 
 
 def test_the_posterior_mean_beats_the_integers_in_squared_error():
     received, popularity, counts, _ = draw_round(500, 10, 3.0)
-    decoded = Gamp(CODEBOOK).decode(received, popularity)
+    decoded = Gamp(CODEBOOK, ALONE).decode(received, popularity)
     # no estimator has less expected squared error than the posterior mean; it was 0.73 here
     assert (decoded.mean - counts).square().sum() < 0.8 * (decoded.counts - counts).square().sum()
 
 
 def test_noise_that_follows_the_slot_is_found_slot_by_slot():
     received, popularity, counts, noise_var = draw_round(1000, 10, 0.0, reference="slot")
-    by_slot = Gamp(CODEBOOK, snr_reference="slot").decode(received, popularity)
-    by_round = Gamp(CODEBOOK, snr_reference="round").decode(received, popularity)
+    by_slot = Gamp(CODEBOOK, ALONE, snr_reference="slot").decode(received, popularity)
+    by_round = Gamp(CODEBOOK, ALONE, snr_reference="round").decode(received, popularity)
     assert (by_slot.noise_var - noise_var).square().mean() < 0.4 * (by_round.noise_var - noise_var).square().mean()
     assert accuracy(by_slot.counts, counts) > accuracy(by_round.counts, counts)
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
-def test_the_chunk_changes_nothing(chunk):
+def test_the_chunk_changes_nothing(chunk, monkeypatch):
     received, popularity, _, _ = draw_round(40, 9, 3.0, reference="slot")
-    whole = Gamp(CODEBOOK, snr_reference="slot", chunk=40).decode(received, popularity)
-    parts = Gamp(CODEBOOK, snr_reference="slot", chunk=chunk).decode(received, popularity)
+    whole = Gamp(CODEBOOK, ALONE, snr_reference="slot").decode(received, popularity)
+    monkeypatch.setattr("aircomp.decode.pilot.CHUNK", chunk)
+    parts = Gamp(CODEBOOK, ALONE, snr_reference="slot").decode(received, popularity)
     assert torch.equal(whole.counts, parts.counts)
     torch.testing.assert_close(parts.mean, whole.mean, rtol=1e-6, atol=3e-6)  # a chunk of one multiplies in other order
     assert parts.num_active_hat == pytest.approx(whole.num_active_hat, rel=1e-6)
@@ -154,22 +156,22 @@ def test_a_codeword_that_the_base_station_never_used_is_decoded():
     received, popularity, _, noise_var = draw_round(400, 8, 15.0)
     popularity[100] = 0.0
     received[3] = 8 * CODEBOOK[100] + noise_var[0].sqrt() * torch.randn(64, generator=generator(2, "noise"))
-    decoded = Gamp(CODEBOOK).decode(received, popularity)
+    decoded = Gamp(CODEBOOK, ALONE).decode(received, popularity)
     assert decoded.counts[3, 100] == 8
 
 
 def test_one_slot_is_decoded():
     received, popularity, counts, noise_var = draw_round(1, 5, 20.0)
-    decoded = Gamp(CODEBOOK).decode(received, popularity, num_active=5, noise_var=noise_var)
+    decoded = Gamp(CODEBOOK, ALONE).decode(received, popularity, num_active=5, noise_var=noise_var)
     assert torch.equal(decoded.counts, counts)
-    assert Gamp(CODEBOOK, snr_reference="slot").decode(received, popularity).counts.shape == (1, 128)
+    assert Gamp(CODEBOOK, ALONE, snr_reference="slot").decode(received, popularity).counts.shape == (1, 128)
 
 
 def test_given_noise_of_zero_and_no_devices_are_accepted():
     received, popularity, counts, _ = draw_round(60, 6, 40.0)
-    decoded = Gamp(CODEBOOK).decode(received, popularity, noise_var=0.0, num_active=6)
+    decoded = Gamp(CODEBOOK, ALONE).decode(received, popularity, noise_var=0.0, num_active=6)
     assert torch.equal(decoded.counts, counts)
-    nobody = Gamp(CODEBOOK).decode(received, popularity, num_active=0)
+    nobody = Gamp(CODEBOOK, ALONE).decode(received, popularity, num_active=0)
     assert not nobody.counts.any()
     assert not nobody.mean.any()
     assert nobody.noise_var.mean().item() == pytest.approx(received.square().mean().item(), rel=1e-5)
@@ -177,18 +179,18 @@ def test_given_noise_of_zero_and_no_devices_are_accepted():
 
 def test_double_precision_goes_through():
     received, popularity, counts, _ = draw_round(100, 6, 15.0)
-    decoded = Gamp(CODEBOOK).decode(received.double(), popularity.double())
+    decoded = Gamp(CODEBOOK, ALONE).decode(received.double(), popularity.double())
     assert decoded.mean.dtype == torch.float64
     assert accuracy(decoded.counts, counts) > 0.99
 
 
 def test_mistakes_are_named():
     received, popularity, _, _ = draw_round(5, 6, 10.0)
-    with pytest.raises(ConfigError, match="expected at least one"):
-        Gamp(CODEBOOK, iterations=0)
+    with pytest.raises(ConfigError, match="iterations = 0: input should be greater"):
+        GampSettings(iterations=0)
     with pytest.raises(ShapeError, match="noise_var holds values that are negative"):
-        Gamp(CODEBOOK).decode(received, popularity, noise_var=-torch.ones(5))
+        Gamp(CODEBOOK, ALONE).decode(received, popularity, noise_var=-torch.ones(5))
     with pytest.raises(ConfigError, match="num_active is -1"):
-        Gamp(CODEBOOK).decode(received, popularity, num_active=-1)
+        Gamp(CODEBOOK, ALONE).decode(received, popularity, num_active=-1)
     with pytest.raises(ShapeError, match="not finite"):
-        Gamp(CODEBOOK).decode(received.index_fill(1, torch.tensor([2]), torch.nan), popularity)
+        Gamp(CODEBOOK, ALONE).decode(received.index_fill(1, torch.tensor([2]), torch.nan), popularity)

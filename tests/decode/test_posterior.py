@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from aircomp.common.rng import generator
-from aircomp.decode.gamp import Gamp
-from aircomp.decode.posterior import BLOCK, Chains, Posterior, Prior
+from aircomp.decode.gamp import Gamp, GampSettings
+from aircomp.decode.posterior import BLOCK, Chains, Posterior, PosteriorSettings, Prior
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.measure.metrics import count_accuracy
@@ -34,14 +34,14 @@ def tiny(num_slots=16):
 
 @pytest.mark.seconds
 def test_it_has_the_properties_of_a_decoder():
-    check_decoder(lambda codebook: Posterior(codebook, sweeps=5, burn_in=5))
+    check_decoder(lambda codebook: Posterior(codebook, PosteriorSettings(sweeps=5, burn_in=5, agreement=0.0)))
 
 
 @pytest.mark.parametrize("agreement", [0.0, 0.3])
 def test_samples_have_the_exact_mean_median_and_mode(agreement):
     codebook, rate, received = tiny()
     states, chance = enumerate_posterior(received, codebook, rate, 3, 0.3, agreement=agreement)
-    sampler = Posterior(codebook, sweeps=250, burn_in=20, chains=16, agreement=agreement)
+    sampler = Posterior(codebook, PosteriorSettings(sweeps=250, burn_in=20, chains=16, agreement=agreement))
     samples = sampler.sample(received, rate, 3, torch.full((len(received),), 0.3))
     x = states.double()
     # Counts have a standard deviation of 1.1 at most, so 4,000 samples, which turn out as good as independent, leave
@@ -59,7 +59,7 @@ def test_the_log_posterior_is_that_of_the_best_counts():
     codebook, rate, received = tiny()
     for agreement in (0.0, 0.3):
         states, chance = enumerate_posterior(received, codebook, rate, 3, 0.3, agreement=agreement)
-        sampler = Posterior(codebook, sweeps=100, burn_in=5, agreement=agreement)
+        sampler = Posterior(codebook, PosteriorSettings(sweeps=100, burn_in=5, agreement=agreement))
         samples = sampler.sample(received, rate, 3, torch.full((len(received),), 0.3))
         fit = -(received - samples.best.float() @ codebook).square().sum(1) / 0.6
         prior = Prior.of(rate, agreement)
@@ -97,20 +97,26 @@ def test_two_chains_agree():
     """One started from decoded counts, the other from the prior: that they agree shows that both forgot it."""
     received, _, noise_var = draw_round(200, 9, 0.0)
     short, long = (
-        Posterior(CODEBOOK, sweeps=sweeps, burn_in=30).sample(received, POPULARITY, 9, noise_var).disagreement.mean()
+        Posterior(CODEBOOK, PosteriorSettings(sweeps=sweeps, burn_in=30, agreement=0.0))
+        .sample(received, POPULARITY, 9, noise_var)
+        .disagreement.mean()
         for sweeps in (40, 160)
     )
     # four times the samples halve what chance leaves (0.57 measured, as samples are related), and nothing else
     assert 0.4 < long / short < 0.65
     assert long < 0.08
     received, _, noise_var = draw_round(200, 9, 10.0)
-    samples = Posterior(CODEBOOK, sweeps=40, burn_in=30).sample(received, POPULARITY, 9, noise_var)
+    samples = Posterior(CODEBOOK, PosteriorSettings(sweeps=40, burn_in=30, agreement=0.0)).sample(
+        received, POPULARITY, 9, noise_var
+    )
     assert samples.disagreement.mean() < 0.005  # nearly all slots are certain
 
 
 def test_a_stuck_chain_shows_and_does_not_count():
     received, counts, noise_var = draw_round(200, 13, 20.0)
-    samples = Posterior(CODEBOOK, sweeps=20, burn_in=0).sample(received, POPULARITY, 13, noise_var)
+    samples = Posterior(CODEBOOK, PosteriorSettings(sweeps=20, burn_in=0, agreement=0.0)).sample(
+        received, POPULARITY, 13, noise_var
+    )
     assert (samples.disagreement > 0.2).sum() > 10  # not annealed
     assert torch.equal(samples.median, counts)
 
@@ -120,8 +126,10 @@ def test_a_stuck_chain_shows_and_does_not_count():
 def test_it_decodes_no_worse_than_message_passing(snr_db, num_active):
     received, counts, noise_var = draw_round(400, num_active, snr_db)
     known = {"num_active": num_active, "noise_var": noise_var}
-    sampled = Posterior(CODEBOOK, sweeps=40, burn_in=20).decode(received, POPULARITY, **known)
-    passed = Gamp(CODEBOOK).decode(received, POPULARITY, **known)
+    sampled = Posterior(CODEBOOK, PosteriorSettings(sweeps=40, burn_in=20, agreement=0.0)).decode(
+        received, POPULARITY, **known
+    )
+    passed = Gamp(CODEBOOK, GampSettings(agreement=0.0)).decode(received, POPULARITY, **known)
     better = count_accuracy(counts, sampled.counts) - count_accuracy(counts, passed.counts)
     # at 0 dB half of the 3,600 labels are unsure: one standard error of the difference is about 0.005
     assert better > (-0.01 if snr_db == 0 else 0)
@@ -131,17 +139,20 @@ def test_it_decodes_no_worse_than_message_passing(snr_db, num_active):
 def test_without_noise_it_is_exact():
     received, counts, _ = draw_round(100, 9, math.inf)
     for given in ({}, {"noise_var": 0.0, "num_active": 9}):
-        decoded = Posterior(CODEBOOK, sweeps=10, burn_in=20).decode(received, POPULARITY, **given)
+        decoded = Posterior(CODEBOOK, PosteriorSettings(sweeps=10, burn_in=20, agreement=0.0)).decode(
+            received, POPULARITY, **given
+        )
         assert torch.equal(decoded.counts, counts)
         torch.testing.assert_close(decoded.mean, counts.float(), rtol=0, atol=1e-6)
 
 
-def test_the_samples_of_a_slot_depend_neither_on_the_chunk_nor_on_later_slots():
+def test_the_samples_of_a_slot_depend_neither_on_the_chunk_nor_on_later_slots(monkeypatch):
     received, _, noise_var = draw_round(2 * BLOCK + 40, 5, 3.0)
-    once, pieces, fewer = (
-        Posterior(CODEBOOK, sweeps=4, burn_in=4, chunk=chunk).sample(y, POPULARITY, 5, noise_var[: len(y)])
-        for chunk, y in ((3 * BLOCK, received), (BLOCK, received), (BLOCK, received[:300]))
-    )
+    sampler, found = Posterior(CODEBOOK, PosteriorSettings(sweeps=4, burn_in=4, agreement=0.0)), []
+    for chunk, y in ((3 * BLOCK, received), (BLOCK, received), (BLOCK, received[:300])):
+        monkeypatch.setattr("aircomp.decode.posterior.CHUNK", chunk)
+        found.append(sampler.sample(y, POPULARITY, 5, noise_var[: len(y)]))
+    once, pieces, fewer = found
     for field in ("mean", "median", "best", "log_posterior", "disagreement"):
         assert torch.equal(getattr(once, field), getattr(pieces, field)), field
     assert torch.equal(once.best[:256], fewer.best[:256])
@@ -151,7 +162,9 @@ def test_the_samples_of_a_slot_depend_neither_on_the_chunk_nor_on_later_slots():
 def test_the_seed_decides_the_samples():
     received, _, noise_var = draw_round(20, 5, 0.0)
     a, b, c = (
-        Posterior(CODEBOOK, sweeps=5, burn_in=2, seed=seed).sample(received, POPULARITY, 5, noise_var)
+        Posterior(CODEBOOK, PosteriorSettings(sweeps=5, burn_in=2, seed=seed, agreement=0.0)).sample(
+            received, POPULARITY, 5, noise_var
+        )
         for seed in (0, 0, 1)
     )
     assert torch.equal(a.mean, b.mean)
@@ -161,7 +174,9 @@ def test_the_seed_decides_the_samples():
 def test_agreement_makes_devices_choose_alike():
     received, _, noise_var = draw_round(100, 9, -10.0)
     alone, together = (
-        Posterior(CODEBOOK, sweeps=30, burn_in=10, agreement=agreement).sample(received, POPULARITY, 9, noise_var)
+        Posterior(CODEBOOK, PosteriorSettings(sweeps=30, burn_in=10, agreement=agreement)).sample(
+            received, POPULARITY, 9, noise_var
+        )
         for agreement in (0.0, 0.5)
     )
     # noise says little, so the samples look like the prior, and with 0.5 most pairs of devices choose alike
@@ -170,7 +185,7 @@ def test_agreement_makes_devices_choose_alike():
 
 def test_nobody_and_one_device():
     received, counts, noise_var = draw_round(50, 1, 10.0)
-    sampler = Posterior(CODEBOOK, sweeps=20, burn_in=10)
+    sampler = Posterior(CODEBOOK, PosteriorSettings(sweeps=20, burn_in=10, agreement=0.0))
     silence = sampler.sample(received, POPULARITY, 0, noise_var)
     assert not silence.mean.any()
     assert not silence.best.any()
@@ -184,33 +199,33 @@ def test_a_codeword_of_rate_zero_is_never_sampled():
     received, _, noise_var = draw_round(50, 9, 10.0)
     rate = POPULARITY.clone()
     rate[::2] = 0
-    samples = Posterior(CODEBOOK, sweeps=5, burn_in=2, agreement=0.1).sample(received, rate, 9, noise_var)
+    samples = Posterior(CODEBOOK, PosteriorSettings(sweeps=5, burn_in=2, agreement=0.1)).sample(
+        received, rate, 9, noise_var
+    )
     assert not samples.mean[:, ::2].any()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sweeps": 0}, "sweeps 0"),
-        ({"burn_in": -1}, "burn_in -1"),
-        ({"chains": 1}, "chains 1"),
-        ({"agreement": 1.0}, "agreement is 1.0"),
-        ({"chunk": 100}, "multiple of 256"),
-        ({"snr_reference": "loud"}, "no snr_reference 'loud'"),
+        ({"sweeps": 0}, "sweeps = 0: input should be greater"),
+        ({"burn_in": -1}, "burn_in = -1: "),
+        ({"chains": 1}, "chains = 1: "),
+        ({"agreement": 1.0}, "agreement = 1.0: input should be less than 1"),
     ],
 )
 @pytest.mark.usefixtures("as_in_production")
 def test_bad_options_are_refused_with_one_sentence(options, message):
     with pytest.raises(ConfigError, match=message):
-        Posterior(CODEBOOK, **options)
+        PosteriorSettings(**options)
 
 
 def test_bad_arguments_are_refused_with_one_sentence():
     received, _, noise_var = draw_round(3, 2, 10.0)
     with pytest.raises(ConfigError, match="num_active is -1"):
-        Posterior(CODEBOOK).sample(received, POPULARITY, -1, noise_var)
+        Posterior(CODEBOOK, PosteriorSettings(agreement=0.0)).sample(received, POPULARITY, -1, noise_var)
     with pytest.raises(ShapeError, match="negative or not finite"):
-        Posterior(CODEBOOK).sample(received, POPULARITY, 2, -noise_var)
+        Posterior(CODEBOOK, PosteriorSettings(agreement=0.0)).sample(received, POPULARITY, 2, -noise_var)
 
 
 def test_slots_with_rates_of_their_own_are_sampled_as_if_alone():
@@ -218,11 +233,16 @@ def test_slots_with_rates_of_their_own_are_sampled_as_if_alone():
     received = torch.randn(3, CODEBOOK.shape[1], generator=generator(0, "slots"))
     noise_var = torch.full((3,), 0.3)
     # a slot's random numbers depend on its place, so each is sampled in its place, with the same rates for all
-    together = Posterior(CODEBOOK, sweeps=20).sample(received, rates, 4, noise_var)
+    together = Posterior(CODEBOOK, PosteriorSettings(sweeps=20, agreement=0.0)).sample(received, rates, 4, noise_var)
     for row in range(3):
-        alone = Posterior(CODEBOOK, sweeps=20).sample(received, rates[row], 4, noise_var)
+        alone = Posterior(CODEBOOK, PosteriorSettings(sweeps=20, agreement=0.0)).sample(
+            received, rates[row], 4, noise_var
+        )
         assert torch.equal(together.mean[row], alone.mean[row])
         assert torch.equal(together.median[row], alone.median[row])
     assert not torch.equal(
-        together.mean[1], Posterior(CODEBOOK, sweeps=20).sample(received, rates[0], 4, noise_var).mean[1]
+        together.mean[1],
+        Posterior(CODEBOOK, PosteriorSettings(sweeps=20, agreement=0.0))
+        .sample(received, rates[0], 4, noise_var)
+        .mean[1],
     )

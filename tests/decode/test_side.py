@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from aircomp.common.rng import generator
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
-from aircomp.decode.gamp import Gamp
+from aircomp.decode.gamp import Gamp, GampSettings
 from aircomp.decode.side import STRENGTH, check_groups, slot_rates
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ShapeError
@@ -57,7 +57,9 @@ def test_without_groups_all_slots_expect_the_same():
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize("decoder", [Gamp(CODEBOOK), AmpDaNetDecoder(NET, CODEBOOK)], ids=["gamp", "amp-da-net"])
+@pytest.mark.parametrize(
+    "decoder", [Gamp(CODEBOOK, GampSettings(agreement=0.0)), AmpDaNetDecoder(NET, CODEBOOK)], ids=["gamp", "amp-da-net"]
+)
 def test_knowing_the_layer_or_the_own_codeword_helps_where_layers_differ(decoder):
     received, popularity, counts, layers, own = draw_round()
     known = {"none": {}, "layer": {"slot_layers": layers}, "own": {"bs_indices": own}}
@@ -70,10 +72,15 @@ def test_knowing_the_layer_or_the_own_codeword_helps_where_layers_differ(decoder
     assert found["both"] > found["none"] + 0.05
 
 
-@pytest.mark.parametrize("make", [Gamp, lambda c, chunk: AmpDaNetDecoder(NET, c, chunk=chunk)], ids=["gamp", "net"])
-def test_the_chunk_does_not_matter(make):
+@pytest.mark.parametrize("decoder", [Gamp(CODEBOOK), AmpDaNetDecoder(NET, CODEBOOK)], ids=["gamp", "net"])
+def test_the_chunk_does_not_matter(decoder, monkeypatch):
     received, popularity, _, layers, own = draw_round(num_slots=200)
-    a, b = (make(CODEBOOK, chunk=c).decode(received, popularity, slot_layers=layers, bs_indices=own) for c in (33, 200))
+    found = []
+    for chunk in (33, 200):
+        monkeypatch.setattr("aircomp.decode.pilot.CHUNK", chunk)
+        monkeypatch.setattr("aircomp.decode.amp_da_net.CHUNK", chunk)
+        found.append(decoder.decode(received, popularity, slot_layers=layers, bs_indices=own))
+    a, b = found
     # float32 products of other heights round differently
     torch.testing.assert_close(a.mean, b.mean, rtol=0, atol=1e-4)
     assert a.num_active_hat == pytest.approx(b.num_active_hat, abs=1e-4)

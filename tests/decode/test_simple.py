@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from aircomp.decode.simple import Genie, Nnls, Omp
+from aircomp.decode.simple import Genie, Nnls, NnlsSettings, Omp
 from aircomp.encode.codebook import count
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.testing import check_decoder
@@ -50,7 +50,7 @@ def test_matching_pursuit_of_one_slot_equals_the_batch(rng):
 
 def test_nonnegative_least_squares_meets_its_optimality_conditions(rng):
     codebook, received, popularity, _ = draw_round(20, 10.0, rng, num_codewords=24)
-    x = Nnls(codebook.double(), num_steps=3000).decode(received.double(), popularity).mean
+    x = Nnls(codebook.double(), NnlsSettings(num_steps=3000)).decode(received.double(), popularity).mean
     gradient = (x @ codebook.double() - received.double()) @ codebook.double().T
     assert (x >= 0).all()
     assert gradient.min() > -1e-6  # no codeword at zero wants to grow …
@@ -95,5 +95,5 @@ def test_genie_refuses_to_guess(rng):
 
 
 def test_a_step_count_of_zero_is_refused():
-    with pytest.raises(ConfigError, match="num_steps is 0"):
-        Nnls(torch.eye(4), num_steps=0)
+    with pytest.raises(ConfigError, match="num_steps = 0: input should be greater"):
+        NnlsSettings(num_steps=0)

@@ -16,12 +16,12 @@ from aircomp.bench.timing import interleaved
 from aircomp.channel.awgn import transmit
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decode.amp_da_net import CHUNK, AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
 from aircomp.decode.cnn import Workspace
+from aircomp.decode.prior import AGREEMENT
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.engines.local import one_thread
 from aircomp.plain.amp_da_net import unroll as plain_unroll
-from aircomp.uplinks.decoders import AGREEMENT
 
 log = logging.getLogger(__name__)
 
@@ -144,13 +144,13 @@ def _plain_layers(example: Example, few: int) -> tuple[Callable[[], Tensor], flo
             return plain_unroll(decoder.net, received, decoder.codebook, shared.rate, noise[:few]).mean
 
     with torch.no_grad():
-        fast = decoder.net.unroll(received, decoder.codebook, shared.rate, noise[:few], chunk=decoder.chunk).mean
+        fast = decoder.net.unroll(received, decoder.codebook, shared.rate, noise[:few], chunk=CHUNK).mean
     return run, float((fast - run()).abs().max())
 
 
 def _cnn_alone(example: Example) -> Callable[[], None]:
     """Return a run of all layers' CNNs on features of the round's shape, chunk by chunk as the decoder does."""
-    slots, n, chunk = len(example.received), len(example.popularity), example.decoder.chunk
+    slots, n, chunk = len(example.received), len(example.popularity), CHUNK
     features = torch.randn(4, slots, n, generator=rngs.generator(0, "bench features"))
     shared = [example.popularity[None]] * 2  # activity and rates: one row for all slots
     parts = [[*features[:, i : i + chunk], *shared] for i in range(0, slots, chunk)]

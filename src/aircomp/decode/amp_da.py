@@ -12,12 +12,15 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor
 
+from aircomp.common.checks import check_choice
+from aircomp.common.settings import Settings
 from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook
 from aircomp.decode.heard import MIN_VAR, hear
-from aircomp.errors import ConfigError
 
+CHUNK = 256  # slots computed at a time: bounds the temporaries, changes nothing else
 _START_NOISE = 100.0  # σ² before the first iteration, as published: trust the prior first
 _PATIENCE = 15  # iterations before a rising residual stops the round, as published
 _MAX_LOG_ODDS = math.log(1e10)  # α within 1e-10 of 0 and 1, as published; a bounded α can still change its mind
@@ -26,39 +29,34 @@ _MAX_REACH = 256  # counts summed either side of the nearest one, however wide t
 _MAX_STATE = 1e9  # of z: message passing that explodes stays finite; no signal within range comes near
 
 
+class AmpDaSettings(Settings):
+    """Options of MD-AirComp's decoder; the defaults are the published ones."""
+
+    damping: float = Field(default=0.3, ge=0, lt=1)
+    """How much of the old measurement-domain state each iteration keeps."""
+    max_iterations: int = Field(default=50, ge=1)
+    """It stops earlier, after 15, when the residual of the round rises."""
+
+
 class AmpDa(BaseDecoder):
     """MD-AirComp's decoder.
 
     Args:
         codebook: Unit-norm codewords, one a row.
+        settings: Its options.
         activity: Whether every slot learns the activity of its codewords (`slot`, as published), or the slots share
             one for each codeword (`pooled`, as in the published code of AMP-DA-Net).
-        damping: How much of the old measurement-domain state each iteration keeps.
-        max_iterations: Stops earlier, after 15, when the residual of the round rises.
-        chunk: Slots computed at a time; bounds the temporaries, changes nothing else.
     """
 
     def __init__(
         self,
         codebook: Float[Tensor, "codewords uses"],
+        settings: AmpDaSettings | None = None,
         *,
         activity: Literal["slot", "pooled"] = "slot",
-        damping: float = 0.3,
-        max_iterations: int = 50,
-        chunk: int = 256,
     ):
-        if activity not in ("slot", "pooled"):
-            raise ConfigError(f"activity is {activity!r}; expected 'slot' or 'pooled'")
-        if not 0 <= damping < 1 or max_iterations < 1 or chunk < 1:
-            raise ConfigError(
-                f"damping {damping}, max_iterations {max_iterations}, chunk {chunk}: expected damping in [0, 1) and at "
-                "least one iteration and one slot a chunk"
-            )
-        self.codebook = check_codebook(codebook)
-        self.activity = activity
-        self.damping = damping
-        self.max_iterations = max_iterations
-        self.chunk = chunk
+        check_choice("activity", activity, ("slot", "pooled"))
+        self.codebook, self.settings, self.activity = check_codebook(codebook), settings or AmpDaSettings(), activity
 
     def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; the popularity only helps to bound the largest count."""
@@ -74,15 +72,15 @@ class AmpDa(BaseDecoder):
         self, received: Tensor, codebook: Tensor, largest: int, given_noise: Tensor | None
     ) -> tuple[Float[Tensor, "slots codewords"], Float[Tensor, " slots"]]:
         """Run the iterations of a round; return the soft counts and the noise variance of every slot."""
-        y = received.split(self.chunk)
+        y = received.split(CHUNK)
         activity = start_activity(*codebook.shape)
         states = [_start(part, codebook, math.log(activity / (1 - activity))) for part in y]
         noise = torch.full_like(received[:, 0], _START_NOISE) if given_noise is None else given_noise
         kept, best = states, math.inf
-        for t in range(self.max_iterations):
-            variances = noise[:, None].split(self.chunk)
+        for t in range(self.settings.max_iterations):
+            variances = noise[:, None].split(CHUNK)
             steps = [
-                step(s, part, codebook, variance, largest, self.damping)
+                step(s, part, codebook, variance, largest, self.settings.damping)
                 for s, part, variance in zip(states, y, variances, strict=True)
             ]
             states = [s.state for s in steps]

@@ -48,18 +48,35 @@ from aircomp.decode.tempered import CountTable
 
 log = logging.getLogger(__name__)
 
-# Gates (sigmoids) at the start. ζ is the paper's. It does not give those of damping and EM: nearly shut, so that the
-# network begins as GAMP, yet open enough for a gradient.
-CNN_GATE, SMALL_GATE = 0.85, 0.02
-# Where nothing is estimated: the authors' number of devices, noise as a share of the slot's power, and gates of EM that are
+CHUNK = 256  # slots decoded at a time: bounds the temporaries, changes nothing else
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What was fitted to real rounds; `tools/fit_constants.py trust` fits it on training rounds and prints its choice."""
+
+    believed: float = 0.4
+    """The network's number of devices is believed where it differs from that of moments by no more than this share:
+    moments are up to a third off at 0 dB, where the network is right …"""
+    disbelieved: float = 0.6
+    """… and not at all from here on; between the two in proportion, so that no round lies on an edge."""
+
+
+FITTED = Fitted()
+
+CNN_GATE = 0.85  # ζ at the start, the paper's (Sec. III-E)
+# The paper does not give the gates (sigmoids) of damping and EM at the start: nearly shut, so that the network begins as
+# GAMP, yet open enough for a gradient, 0.02·0.98 of what passes.
+SMALL_GATE = 0.02
+# Where nothing is estimated: the paper's ten devices and half of each slot's power as noise (0 dB), and gates of EM that are
 # half open, because it then has all to learn.
 START_DEVICES, START_NOISE, START_GATE = 10.0, 0.5, 0.5
 BATCH_ESTIMATE = {"pilot_passes": 1, "fit_steps": 6}  # a batch tells too little for more, and training waits for it
-# Of a codeword: tables stay within some megabytes whatever the signal, and no network was trained with so many devices.
+# Of a codeword: tables of at most 2·256 + 1 offsets (`prior.MAX_REACH`) then stay below 9 MB, whatever the signal, and no
+# network was trained with so many devices.
 MAX_COUNT = 4096
 # Of the trained numbers of devices: estimates at 0 dB are off by a tenth, and that says nothing of the range.
 OFF_RANGE = 1.25
-TRUSTED = 0.4, 0.6  # of the number of devices: moments are up to a third off at 0 dB, where the network is right
 
 
 class AmpDaNetSettings(Settings):
@@ -278,7 +295,6 @@ class AmpDaNetDecoder(BaseDecoder):
         net: The network.
         codebook: Unit-norm codewords, one a row: those the network was trained with.
         snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
-        chunk: Slots computed at a time; bounds the temporaries, changes nothing else.
         trained_for: Fewest and most active devices of the training rounds, if known. The first round that is clearly off this
             range is logged as a warning.
     """
@@ -289,14 +305,11 @@ class AmpDaNetDecoder(BaseDecoder):
         codebook: Float[Tensor, "codewords uses"],
         *,
         snr_reference: SnrReference = "round",
-        chunk: int = 256,
         trained_for: tuple[int, int] | None = None,
     ):
-        self.net, self.codebook, self.chunk = net, check_codebook(codebook), chunk
+        self.net, self.codebook = net, check_codebook(codebook)
         self.trained_for, self._warned = trained_for, False
-        self.pilot = PilotEstimator(
-            codebook, snr_reference=snr_reference, agreement=net.settings.agreement, chunk=chunk
-        )
+        self.pilot = PilotEstimator(codebook, snr_reference=snr_reference, agreement=net.settings.agreement)
 
     def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; with side information from the rates of a first pass by message passing.
@@ -320,7 +333,7 @@ class AmpDaNetDecoder(BaseDecoder):
             noise,
             hold_total=num_active is not None or by_estimate,
             hold_noise=heard.noise_var is not None,
-            chunk=self.chunk,
+            chunk=CHUNK,
         )
         found = float(out.num_active_hat) if num_active is None else num_active
         if num_active is None and by_estimate:
@@ -373,8 +386,8 @@ def reconcile_num_active(*, estimated: float, found: float) -> float:
     for the moments.
     """
     move = found - estimated
-    small, large = TRUSTED
-    trust = (large - abs(move) / max(estimated, MIN_NUM_ACTIVE)) / (large - small)
+    share = abs(move) / max(estimated, MIN_NUM_ACTIVE)
+    trust = (FITTED.disbelieved - share) / (FITTED.disbelieved - FITTED.believed)
     return max(estimated + move * min(max(trust, 0.0), 1.0), 0.0)
 
 

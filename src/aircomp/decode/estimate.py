@@ -23,46 +23,75 @@ from torch import Tensor
 
 from aircomp.decode.base import MAX_DEVICES, MIN_NUM_ACTIVE, check_num_active
 
-# Share of the popularity spread over all codewords: devices use codewords that the base station never did. With none, such
-# a codeword could not be decoded; accuracy and K̂ were best between 2 and 6 %.
-UNSEEN = 0.03
-# Codewords from k-means++ are fragments of the base station's own, and each counts itself once; devices have no such
-# fragment. Taking off a little less than that one brought K̂ from 1.4 devices off to 0.25 (digits, 449 slots, 0 dB).
-OWN = 0.8
-# log(rate / (K·popularity)) has variance AGREE + RARE / (n·popularity): devices differ from the base station by some
-# 40 %, and more where it had few samples. Wider is biased upwards on small rounds (rates cannot be negative).
-AGREE, RARE = 0.16, 0.05
-# Besides, all devices together may prefer rarer or commoner codewords than the base station: its memory of errors is not
-# theirs. log(rate) then tilts along log(popularity + COMMON/n), with this standard deviation. On digits, where devices
-# choose with 6.5 bits of entropy and the base station with 4.5, this brought K̂ from 3.3 devices off to 0.6 (0 dB).
-COMMON, TILT = 4.0, 0.5
-# Variance of log(rate / (K·share)) where the shares come from decoded slots; twice as rare, as much more.
-DECODED, DECODED_RARE = 0.01, 0.3
-# Slots that tell little repeat what was expected of rare codewords, which is too much: rates are positive, so that errors of
-# their logarithms do not cancel. Shares are therefore lowered by exp(−LEAK·doubt/(n·share)). Without it K̂ was .28 devices too
-# high on ResNet rounds (0 dB, two bases), with it .05.
-LEAK = 0.05
-# … but not by more than exp(300): a share of zero, which float64 makes of exp(−745), has no logarithm.
+
+@dataclass(frozen=True)
+class Fitted:
+    """What was fitted to real rounds; `tools/fit_constants.py estimate` fits it on training rounds and prints its choice."""
+
+    unseen: float = 0.03
+    """Share of the popularity spread over all codewords: devices use codewords that the base station never did. With none,
+    such a codeword could not be decoded; accuracy and K̂ were best between 2 and 6 %."""
+    missed: float = 0.1
+    """Fragments that each codeword is given besides those the base station had, so that of J fragments and n codewords the
+    share missed·n/(J + missed·n) is spread over all, where that is more than `unseen` …"""
+    most_unseen: int = 5
+    """… and at most so many times `unseen`."""
+    own: float = 0.8
+    """Codewords from k-means++ are fragments of the base station's own, and each counts itself once; devices have no such
+    fragment. Taking off a little less than that one brought K̂ from 1.4 devices off to 0.25 (digits, 449 slots, 0 dB)."""
+    agree: float = 0.16
+    """log(rate / (K·popularity)) has variance agree + rare / (n·popularity): devices differ from the base station by some
+    40 %, 0.4² = 0.16. Wider is biased upwards on small rounds (rates cannot be negative)."""
+    rare: float = 0.05
+    """… and by more where the base station had few samples."""
+    common: float = 4.0
+    """All devices together may prefer rarer or commoner codewords than the base station: its memory of errors is not theirs.
+    log(rate) then tilts along log(popularity + common/n) …"""
+    tilt: float = 0.5
+    """… with this standard deviation. On digits, where devices choose with 6.5 bits of entropy and the base station with
+    4.5, this brought K̂ from 3.3 devices off to 0.6 (0 dB)."""
+    decoded: float = 0.01
+    """Variance of log(rate / (K·share)) where the shares come from decoded slots …"""
+    decoded_rare: float = 0.3
+    """… and so much more of it, relatively, where a codeword is rare: decoded·(1 + decoded_rare/(n·share))."""
+    leak: float = 0.05
+    """Slots that tell little repeat what was expected of rare codewords, which is too much: rates are positive, so that
+    errors of their logarithms do not cancel. Shares are therefore lowered by exp(−leak·doubt/(n·share)). Without it K̂ was .28
+    devices too high on ResNet rounds (0 dB, two bases), with it .05."""
+    cov_slots: int = 300
+    """The covariance counts like that of so many slots, however many there are: devices agree on some codewords more than
+    on others, which one φ cannot tell, and taken at its word it drew K̂ 0.6 devices too high (ResNet, 0 to 5 dB; 0.2 with
+    this)."""
+    spread: float = 0.1
+    """Mean of log φ beforehand. Ten devices of which two choose alike with probability 0.057 instead of 0.041 (the paper's
+    network) have 0.14; with 0.45 instead of 0.24 (digits), 1.2."""
+    spread_sd: float = 0.5
+    """Its standard deviation: these two are 0.1 and 2.2 of it away."""
+
+
+FITTED = Fitted()
+
+# A share of zero, which float64 makes of exp(−745), has no logarithm; exp(−300) leaves room for its square.
 MAX_LEAK = 300.0
-# The covariance counts like that of so many slots, however many there are: devices agree on some codewords more than on
-# others, which one φ cannot tell, and taken at its word it drew K̂ 0.6 devices too high (ResNet, 0 to 5 dB; 0.2 with this).
-COV_SLOTS = 300
-# log φ: mean and standard deviation. Ten devices of which two choose alike with probability 0.057 instead of 0.041 (the
-# paper's network) have 0.14; with 0.45 instead of 0.24 (digits), 1.2.
-SPREAD, SPREAD_SD = 0.1, 0.5
 # Of the received power: with less noise the covariance nearly obeys exact constraints and the fit crawls along them. 30 dB
 # is enough for the number of devices; decoded slots tell smaller noise better.
 LEAST_NOISE = 1e-3
-MODEL_ERROR = (
-    0.1  # devices by which K̂ can be off however many slots there are, since real choices are not quite the model's
-)
-# Of the expected count of a codeword: its logarithm stays finite, in float32 too.
+# Devices by which K̂ can be off however many slots there are, since real choices are not quite the model's: about what it
+# is off by at 5 dB, .07 to .17 on ResNet and .09 to .13 on VGG (docs/results.md, "What agreement brings").
+MODEL_ERROR = 0.1
+# Of the expected count of a codeword: its logarithm stays finite, in float32 too (whose least normal number is 1e-38).
 MIN_RATE = 1e-30
-LEAST_START = 0.5  # devices that a fit starts with
-JITTER = 1e-10  # of the largest variance: a thousand times what rounding takes off in float64
-MIN_POWER = 1e-20  # of the received signal: 200 dB below a device, where squares of squares still have room
+LEAST_START = 0.5  # devices that a fit starts with, at least: fewer round to nobody, whose logarithm is infinite
+# Of the received power, that a fit starts with at least: four steps of a factor e, the longest there are, from LEAST_NOISE.
+START_NOISE = 0.05
+START_DAMPING = (
+    0.1  # of the first step (Levenberg, Marquardt), a choice: after each step it changes by a factor of five
+)
+# Of the largest variance: rounding takes off some n·2⁻⁵³ = 1e-14 of it (n = 128), and this is much more, yet 100 dB below it.
+JITTER = 1e-10
+MIN_POWER = 1e-20  # of the received signal: 200 dB below a device, where squares of squares (1e-80) still have room
 MAX_STEPS = 25  # usually ten; each costs about as much as decoding thirty slots
-TOLERANCE = 0.02  # nats: a step that gains less moves no estimate by more than a fifth of its standard error
+TOLERANCE = 0.02  # nats: a gain of t means a distance of √(2t) = a fifth of a standard error from the optimum
 
 
 @dataclass(frozen=True)
@@ -144,12 +173,13 @@ class _Score:
 def smooth(popularity: Float[Tensor, " codewords"], num_slots: int) -> Float[Tensor, " codewords"]:
     """Return what devices may be expected to choose, given what the base station chose for as many fragments as slots.
 
-    The fewer fragments it had, the more codewords it has not seen; up to five times `UNSEEN` is given to them.
+    The fewer fragments it had, the more codewords it has not seen; up to five times `Fitted.unseen` is given to them.
     """
     n = len(popularity)
     own = popularity.min().clamp(max=1 / max(1, num_slots))
-    others = popularity - OWN * own
-    unseen = min(max(UNSEEN, 0.1 * n / (num_slots + 0.1 * n)), 5 * UNSEEN)
+    others = popularity - FITTED.own * own
+    missed = FITTED.missed * n
+    unseen = min(max(FITTED.unseen, missed / (num_slots + missed)), FITTED.most_unseen * FITTED.unseen)
     return (1 - unseen) * others / others.sum() + unseen / n
 
 
@@ -202,11 +232,11 @@ def reestimate_round(
         max_steps: Of Fisher scoring.
     """
     n = len(decoded)
-    shares = decoded.detach().double() + UNSEEN * before.num_active / n / 10
+    shares = decoded.detach().double() + FITTED.unseen * before.num_active / n / 10
     shares = shares / shares.sum()
-    shares = shares * torch.exp((-LEAK * doubt / (n * shares)).clamp(min=-MAX_LEAK))
+    shares = shares * torch.exp((-FITTED.leak * doubt / (n * shares)).clamp(min=-MAX_LEAK))
     shares = shares / shares.sum()
-    stiffness = _precision(DECODED * (1 + DECODED_RARE / (n * shares)))
+    stiffness = _precision(FITTED.decoded * (1 + FITTED.decoded_rare / (n * shares)))
     problem = _problem(received, codebook, shares, stiffness, num_active, noise_var)
     start = _Model(before.rate.double(), *shares.new_tensor([before.noise_var, before.spread]))
     return _solve(problem, start, before.rate.dtype, max_steps)
@@ -264,8 +294,8 @@ def _problem(
 
 def _around_popularity(prior: Tensor) -> Tensor:
     """Return the precision of log(rate / popularity), of which a tilt towards rarer or commoner codewords is cheap."""
-    tilt = torch.log(prior + COMMON / len(prior))
-    return _precision(AGREE + RARE / (len(prior) * prior), TILT * tilt)
+    tilt = torch.log(prior + FITTED.common / len(prior))
+    return _precision(FITTED.agree + FITTED.rare / (len(prior) * prior), FITTED.tilt * tilt)
 
 
 def _precision(variance: Tensor, cheap: Tensor | None = None) -> Tensor:
@@ -287,9 +317,9 @@ def _first_fit(p: _Problem, max_steps: int) -> tuple[_Model, _Score]:
     Codewords that nearly cancel, or devices unlike the base station, can turn the mean the other way. From there the fit may
     climb to a round without devices, all of it noise, and stop at that smaller maximum; so it also starts from the energy.
     """
-    told = _devices_from_mean(p)
-    found = _fit(p, _start(p, told), max_steps)
-    if p.num_active is None and told < LEAST_START:
+    devices = _devices_from_mean(p)
+    found = _fit(p, _start(p, devices), max_steps)
+    if p.num_active is None and devices < LEAST_START:
         other = _fit(p, _start(p, p.power * len(p.mean) / 2), max_steps)
         if other[1].loss < found[1].loss - TOLERANCE:
             return other
@@ -299,7 +329,7 @@ def _first_fit(p: _Problem, max_steps: int) -> tuple[_Model, _Score]:
 def _fit(p: _Problem, start: _Model, max_steps: int) -> tuple[_Model, _Score]:
     """Climb to the maximum of the posterior, taking only steps that go up."""
     model, least = start, LEAST_NOISE * p.power
-    score, damping = _score(model, p), 0.1
+    score, damping = _score(model, p), START_DAMPING
     for _ in range(max_steps):
         keep = None if p.num_active is None else model.towards_total()
         candidate = model.moved(score.step(damping, keep), least, p.num_active)
@@ -326,7 +356,7 @@ def _start(p: _Problem, devices: float) -> _Model:
     # a device brings an energy of one or more, so there are at most `energy` of them; half a device keeps the log finite
     K = p.num_active or min(max(devices, LEAST_START), energy, MAX_DEVICES)
     left = (p.cov.trace() - K) / len(p.mean)
-    noise = left.clamp(min=0.05 * p.power) if p.noise_var is None else left.new_tensor(p.noise_var)
+    noise = left.clamp(min=START_NOISE * p.power) if p.noise_var is None else left.new_tensor(p.noise_var)
     return _Model(K * p.prior, noise.clamp(min=LEAST_NOISE * p.power), torch.ones_like(noise))
 
 
@@ -338,7 +368,7 @@ def _score(model: _Model, p: _Problem) -> _Score:
     factor = _factor(spread * signal + noise_var * torch.eye(len(mean), dtype=C.dtype, device=C.device))
     precision = torch.cholesky_inverse(factor)
     residual = p.mean - mean
-    cov_slots = min(p.num_slots, COV_SLOTS)
+    cov_slots = min(p.num_slots, FITTED.cov_slots)
     trust = p.num_slots / max(1, cov_slots)  # of the mean, in the weight of the covariance
     scatter = p.cov + trust * torch.outer(residual, residual)
     loss = factor.diagonal().log().sum() + (precision * scatter).sum() / 2
@@ -380,12 +410,12 @@ def _with_prior(score: _Score, model: _Model, p: _Problem) -> _Score:
     n, loss, gradient, information = len(p.prior), score.loss, score.gradient.clone(), score.information.clone()
     deviation = torch.log(model.rate / p.prior)
     pull = p.stiffness @ deviation
-    log_spread = model.spread.log() - SPREAD
-    loss = loss + (deviation @ pull + (log_spread / SPREAD_SD) ** 2) / 2
+    log_spread = model.spread.log() - FITTED.spread
+    loss = loss + (deviation @ pull + (log_spread / FITTED.spread_sd) ** 2) / 2
     gradient[:n] += pull
-    gradient[n + 1] += log_spread / SPREAD_SD**2
+    gradient[n + 1] += log_spread / FITTED.spread_sd**2
     information[:n, :n] += p.stiffness
-    information[n + 1, n + 1] += 1 / SPREAD_SD**2
+    information[n + 1, n + 1] += 1 / FITTED.spread_sd**2
     if p.noise_var is not None:
         gradient[n] = 0
         information[n, :] = information[:, n] = 0

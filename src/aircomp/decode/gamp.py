@@ -4,13 +4,24 @@ received ──► PilotEstimator: K, rates, noise ──► rates of every slot
 """
 
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor
 
+from aircomp.common.settings import Settings
 from aircomp.common.snr import SnrReference
 from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook
 from aircomp.decode.heard import hear
 from aircomp.decode.pilot import PilotEstimator
-from aircomp.errors import ConfigError
+from aircomp.decode.prior import AGREEMENT
+
+
+class GampSettings(Settings):
+    """Options of GAMP."""
+
+    iterations: int = Field(default=10, ge=1)
+    """Of message passing; more than ten change little."""
+    agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
+    """Probability that two devices of a slot choose alike beyond that of independent draws."""
 
 
 class Gamp(BaseDecoder):
@@ -18,28 +29,21 @@ class Gamp(BaseDecoder):
 
     Args:
         codebook: Unit-norm codewords, one a row.
+        settings: Its options.
         snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
-        iterations: Of message passing; more than ten change little.
-        agreement: Probability that two devices of a slot choose alike beyond that of independent draws.
-        chunk: Slots computed at a time; bounds the temporaries, changes nothing else.
     """
 
     def __init__(
         self,
         codebook: Float[Tensor, "codewords uses"],
+        settings: GampSettings | None = None,
         *,
         snr_reference: SnrReference = "round",
-        iterations: int = 10,
-        agreement: float = 0.0,
-        chunk: int = 512,
     ):
-        if iterations < 1 or chunk < 1:
-            raise ConfigError(f"iterations {iterations}, chunk {chunk}: expected at least one of each")
-        if not 0 <= agreement < 1:
-            raise ConfigError(f"agreement is {agreement}; expected a probability from 0 to below 1")
+        settings = settings or GampSettings()
         self.codebook = check_codebook(codebook)
         self.pilot = PilotEstimator(
-            codebook, snr_reference=snr_reference, agreement=agreement, iterations=iterations, chunk=chunk
+            codebook, snr_reference=snr_reference, agreement=settings.agreement, iterations=settings.iterations
         )
 
     def infer(self, seen: Observation) -> Decoded:

@@ -25,6 +25,7 @@ from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook, ite
 from aircomp.decode.prior import reach_for, variance
 from aircomp.decode.side import slot_rates
 
+CHUNK = 512  # slots decoded at a time: bounds the temporaries, changes nothing else
 # Passes over some of the slots settle noise and rates: over this many, or a sixteenth of the round.
 PILOT_SLOTS = 256
 # The first of them is told at least this share of the received power as noise: moments of a few hundred slots can leave too
@@ -45,7 +46,6 @@ class PilotEstimator:
         iterations: Of message passing.
         pilot_passes: How often some slots are decoded to improve the estimates of the round.
         fit_steps: Of each fit to the moments of the round, at most.
-        chunk: Slots computed at a time; bounds the temporaries, changes nothing else.
     """
 
     def __init__(
@@ -57,12 +57,10 @@ class PilotEstimator:
         iterations: int = 10,
         pilot_passes: int = 3,
         fit_steps: int = MAX_STEPS,
-        chunk: int = 512,
     ):
         check_choice("snr_reference", snr_reference, get_args(SnrReference))
         self.codebook, self.snr_reference, self.agreement = check_codebook(codebook), snr_reference, agreement
         self.iterations, self.pilot_passes, self.fit_steps = iterations, pilot_passes, fit_steps
-        self.chunk = chunk
 
     @torch.no_grad()
     def slot_rates(
@@ -87,7 +85,7 @@ class PilotEstimator:
     ) -> Float[Tensor, "slots codewords"]:
         """Return the soft counts for known noise and rates, which are one row for all slots or one for each."""
         mean = received.new_zeros(len(received), rate.shape[1])
-        for rows, s in self._run(received, noise_var, rate, self.chunk, iterations or self.iterations):
+        for rows, s in self._run(received, noise_var, rate, CHUNK, iterations or self.iterations):
             mean[rows] = s.x_hat
         return mean
 

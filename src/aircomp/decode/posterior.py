@@ -18,20 +18,23 @@ from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import Field
 from torch import Tensor
 
 from aircomp.common import rng as rngs
+from aircomp.common.settings import Settings
 from aircomp.common.snr import SnrReference
 from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook, check_received
 from aircomp.decode.gamp_steps import MIN_NOISE, PreparedCodebook, iterate
 from aircomp.decode.heard import hear, noise_per_slot
 from aircomp.decode.pilot import PilotEstimator
-from aircomp.decode.prior import reach_for
+from aircomp.decode.prior import AGREEMENT, reach_for
 from aircomp.decode.rounding import round_to_sum
 from aircomp.errors import ConfigError
 
 # Random numbers are drawn for so many slots at a time, from a generator of their own, whatever is computed at a time.
 BLOCK = 256
+CHUNK = 2 * BLOCK  # slots computed at a time: bounds the temporaries, changes nothing else
 # Annealing starts at this noise variance: exchanging one unit-norm codeword for another costs an energy of about one,
 # four nats here, so labels still move. Little depends on it: from 0.25, 0.5 or 2, at most 3 of 512 slots got stuck.
 HOT = 0.25
@@ -140,6 +143,21 @@ class Samples:
     """ℓ1 distance between the first chain's mean and the others', over 2K: 0 if they agree, 1 if they share nothing."""
 
 
+class PosteriorSettings(Settings):
+    """Options of the sampler."""
+
+    sweeps: int = Field(default=200, ge=1)
+    """Samples kept of every chain."""
+    burn_in: int = Field(default=50, ge=0)
+    """Sweeps before them, during which the noise of annealed chains sinks."""
+    chains: int = Field(default=2, ge=2)
+    """The first starts from decoded counts, the others are annealed."""
+    agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
+    """Probability that two devices of a slot choose alike beyond that of independent draws."""
+    seed: int = Field(default=0, ge=0)
+    """Of the random numbers."""
+
+
 class Posterior(BaseDecoder):
     """Gibbs sampling of the devices' labels, with the round's rates, number of devices and noise as `gamp` estimates them.
 
@@ -148,37 +166,19 @@ class Posterior(BaseDecoder):
 
     Args:
         codebook: Unit-norm codewords, one a row.
+        settings: Its options.
         snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
-        sweeps: Samples kept of every chain.
-        burn_in: Sweeps before them, during which the noise of annealed chains sinks.
-        chains: At least two: the first starts from decoded counts, the others are annealed.
-        agreement: Probability that two devices of a slot choose alike beyond that of independent draws.
-        chunk: Slots computed at a time, a multiple of 256; bounds the temporaries, changes nothing else.
-        seed: Of the random numbers.
     """
 
     def __init__(
         self,
         codebook: Float[Tensor, "codewords uses"],
+        settings: PosteriorSettings | None = None,
         *,
         snr_reference: SnrReference = "round",
-        sweeps: int = 200,
-        burn_in: int = 50,
-        chains: int = 2,
-        agreement: float = 0.0,
-        chunk: int = 2 * BLOCK,
-        seed: int = 0,
     ):
-        if sweeps < 1 or burn_in < 0 or chains < 2:
-            raise ConfigError(f"sweeps {sweeps}, burn_in {burn_in}, chains {chains}: expected at least 1, 0 and 2")
-        if chunk < 1 or chunk % BLOCK:
-            raise ConfigError(f"chunk is {chunk}; expected a multiple of {BLOCK} slots")
-        self.codebook, self.pilot = (
-            check_codebook(codebook),
-            PilotEstimator(codebook, snr_reference=snr_reference, agreement=agreement),
-        )
-        self.sweeps, self.burn_in, self.chains, self.agreement = sweeps, burn_in, chains, agreement
-        self.chunk, self.seed = chunk, seed
+        self.codebook, self.settings = check_codebook(codebook), settings or PosteriorSettings()
+        self.pilot = PilotEstimator(codebook, snr_reference=snr_reference, agreement=self.settings.agreement)
 
     def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; with side information from the rates of a first pass by message passing."""
@@ -223,8 +223,8 @@ class Posterior(BaseDecoder):
         rate = num_active * rate / rate.sum(1, keepdim=True)
         codebook = self.codebook.to(received)
         warm = self._decoded(received, rate, noise_var, num_active)
-        gram, matched, prior = codebook @ codebook.T, received @ codebook.T, Prior.of(rate, self.agreement)
-        chunks = [slice(first, first + self.chunk) for first in range(0, len(received), self.chunk)]
+        gram, matched, prior = codebook @ codebook.T, received @ codebook.T, Prior.of(rate, self.settings.agreement)
+        chunks = [slice(first, first + CHUNK) for first in range(0, len(received), CHUNK)]
         parts = [self._chunk(rows, warm, matched, noise_var, prior, gram) for rows in chunks]
         mean, median, best, log_posterior, disagreement = (torch.cat(part) for part in zip(*parts, strict=True))
         return Samples(mean, median, best, log_posterior - energy, disagreement)
@@ -246,9 +246,9 @@ class Posterior(BaseDecoder):
         self, slots: slice, warm: Tensor, matched: Tensor, noise_var: Tensor, prior: Prior, gram: Tensor
     ) -> tuple[Tensor, ...]:
         """Sample the slots of a chunk; its rows are all slots of the first chain, then all of the next."""
-        warm, matched = warm[slots], matched[slots].repeat(self.chains, 1)
-        cold = noise_var[slots, None].repeat(self.chains, 1)
-        uniforms, prior = self._uniforms(slots.start, warm), prior.chains(slots, self.chains)
+        warm, matched = warm[slots], matched[slots].repeat(self.settings.chains, 1)
+        cold = noise_var[slots, None].repeat(self.settings.chains, 1)
+        uniforms, prior = self._uniforms(slots.start, warm), prior.chains(slots, self.settings.chains)
         first = next(uniforms).T.contiguous()
         labels = torch.searchsorted(
             prior.log_share.exp().cumsum(1).expand(len(first), -1).contiguous(), first, right=True
@@ -256,20 +256,20 @@ class Posterior(BaseDecoder):
         labels.clamp_(max=len(gram) - 1)  # the shares may sum to a little less than one
         labels[: len(warm)] = warm
         state, tally = Chains.start(labels, matched, gram, prior), _Tally.empty(labels, matched)
-        for sweep in range(self.burn_in):
-            hot = cold * (cold.clamp(min=HOT) / cold) ** (1 - sweep / self.burn_in)
+        for sweep in range(self.settings.burn_in):
+            hot = cold * (cold.clamp(min=HOT) / cold) ** (1 - sweep / self.settings.burn_in)
             hot[: len(warm)] = cold[: len(warm)]
             state.sweep(gram, hot, prior, next(uniforms))
-        for _ in range(self.sweeps):
+        for _ in range(self.settings.sweeps):
             state.sweep(gram, cold, prior, next(uniforms))
             tally.add(state, matched, gram, cold, prior)
-        return tally.conclude(self.chains, self.sweeps, len(gram))
+        return tally.conclude(self.settings.chains, self.settings.sweeps, len(gram))
 
     def _uniforms(self, first: int, like: Int[Tensor, "slots devices"]) -> Iterator[Tensor]:
         """Yield uniform numbers [devices, rows] for ever; those of a slot depend on seed and slot alone."""
         blocks = range(first // BLOCK, math.ceil((first + len(like)) / BLOCK))
-        generators = [rngs.generator(self.seed, "posterior", block) for block in blocks]
-        shape = (like.shape[1], self.chains, BLOCK)
+        generators = [rngs.generator(self.settings.seed, "posterior", block) for block in blocks]
+        shape = (like.shape[1], self.settings.chains, BLOCK)
         while True:
             drawn = torch.cat([torch.rand(shape, generator=g) for g in generators], dim=2)
             yield drawn[:, :, : len(like)].flatten(1).to(like.device)

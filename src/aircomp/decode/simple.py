@@ -4,8 +4,10 @@ import math
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import Field
 from torch import Tensor
 
+from aircomp.common.settings import Settings
 from aircomp.decode.base import MAX_DEVICES, BaseDecoder, Decoded, Observation, check_codebook
 from aircomp.decode.heard import exact_counts, hear, noise_per_slot
 from aircomp.errors import ConfigError, ShapeError
@@ -39,14 +41,23 @@ class Omp(BaseDecoder):
         return heard.conclude(mean, _residual_var(received, mean, codebook) if noise is None else noise, num_active)
 
 
-class Nnls(BaseDecoder):
-    """Non-negative least squares by accelerated projected gradient (FISTA), the same number of steps for every slot."""
+class NnlsSettings(Settings):
+    """Options of non-negative least squares."""
 
-    def __init__(self, codebook: Float[Tensor, "codewords uses"], *, num_steps: int = 100):
-        if num_steps < 1:
-            raise ConfigError(f"num_steps is {num_steps}; expected at least one")
-        self.codebook = check_codebook(codebook)
-        self.num_steps = num_steps
+    num_steps: int = Field(default=100, ge=1)
+    """Of the projected gradient, the same number for every slot."""
+
+
+class Nnls(BaseDecoder):
+    """Non-negative least squares by accelerated projected gradient (FISTA).
+
+    Args:
+        codebook: Unit-norm codewords, one a row.
+        settings: Its options.
+    """
+
+    def __init__(self, codebook: Float[Tensor, "codewords uses"], settings: NnlsSettings | None = None):
+        self.codebook, self.settings = check_codebook(codebook), settings or NnlsSettings()
 
     def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; the popularity serves only to estimate how many devices there are."""
@@ -55,7 +66,7 @@ class Nnls(BaseDecoder):
         num_active = heard.num_active
         mean = exact_counts(received, codebook)
         if mean is None:
-            mean = torch.cat([_fista(y, codebook, self.num_steps) for y in received.split(_CHUNK)])
+            mean = torch.cat([_fista(y, codebook, self.settings.num_steps) for y in received.split(_CHUNK)])
             num_active = _num_active(received, popularity, codebook, mean) if num_active is None else num_active
         return heard.conclude(mean, _residual_var(received, mean, codebook) if noise is None else noise, num_active)
 

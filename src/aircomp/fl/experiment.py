@@ -67,6 +67,10 @@ LATER = {
     "own": OwnParts().model_dump(mode="json"),
     "power": PowerSettings().model_dump(mode="json"),
     "channel.kind": "awgn",
+    **{
+        f"uplink.{name}": getattr(UplinkSettings(), name).model_dump()
+        for name in ("amp_da", "gamp", "posterior", "nnls")
+    },
 }
 """Settings that came later, at values that change nothing: there they are no part of a run's identity, so that runs which
 an older version began can be resumed."""

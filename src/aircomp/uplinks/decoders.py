@@ -1,8 +1,5 @@
 """Every decoder by name, and the random-access codebook that each goes with."""
 
-import inspect
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -12,13 +9,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.common import rng as rngs
-from aircomp.common.checks import check_choice, check_number, check_tensor, check_type
+from aircomp.common.checks import check_choice, check_tensor, check_type
+from aircomp.common.settings import Settings
 from aircomp.common.snr import SnrReference
-from aircomp.decode.amp_da import AmpDa
+from aircomp.decode.amp_da import AmpDa, AmpDaSettings
+from aircomp.decode.amp_da_net import AmpDaNetDecoder
 from aircomp.decode.base import Decoder
-from aircomp.decode.gamp import Gamp
-from aircomp.decode.posterior import Posterior
-from aircomp.decode.simple import Genie, Nnls, Omp
+from aircomp.decode.gamp import Gamp, GampSettings
+from aircomp.decode.posterior import Posterior, PosteriorSettings
+from aircomp.decode.simple import Genie, Nnls, NnlsSettings, Omp
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.layer import CommunicationLayer
@@ -35,9 +34,17 @@ DESIGNED_CODEBOOK = {
 }
 """The random-access codebook that each decoder was designed for; `layer` is the one it was trained with."""
 
-# Devices of a slot choose alike more often than independent draws: measured 0.017 on ResNet fragments; of 0, 0.02, 0.04 and
-# 0.08 between the second and the third decode best on ResNet, VGG and digits.
-AGREEMENT = 0.03
+decoder_settings: dict[str, type[Settings]] = {
+    "amp-da": AmpDaSettings,
+    "amp-da-pooled": AmpDaSettings,
+    "gamp": GampSettings,
+    "posterior": PosteriorSettings,
+    "nnls": NnlsSettings,
+}
+"""The options of the decoders that have any."""
+
+OBJECTS = {"amp-da-net": "layer", "genie": "truth"}
+"""What decoders need besides that is no setting: a trained layer, the true counts."""
 
 
 def decoder_names() -> list[str]:
@@ -54,8 +61,9 @@ def make_decoder(
         name: One of `decoder_names()`.
         codebook: One unit-norm codeword per row.
         snr_reference: What the receiver knows of its noise: one variance for each `slot`, or else one for the round.
-        **options: The decoder's own, such as `max_iterations=100` for amp-da, `agreement=0.0` for gamp or
-            `layer=CommunicationLayer.load("runs/layer")` for amp-da-net (the bundled one by default).
+        **options: The decoder's own (`decoder_settings`), such as `max_iterations=100` for amp-da or `agreement=0.0` for
+            gamp; `layer=CommunicationLayer.load("runs/layer")` for amp-da-net (the bundled one by default); `truth=counts`
+            for the genie.
 
     Example:
         >>> import torch
@@ -67,44 +75,41 @@ def make_decoder(
     if name != "genie":
         check_tensor("codebook", codebook, "codewords uses", "floating")
     _check_options(name, options)
-    agreeing: dict[str, Any] = {"agreement": AGREEMENT} | options
-    makers: dict[str, Callable[[], Decoder]] = {
-        "amp-da": lambda: AmpDa(codebook, **options),
-        "amp-da-pooled": lambda: AmpDa(codebook, activity="pooled", **options),
-        "gamp": lambda: Gamp(codebook, snr_reference=snr_reference, **agreeing),
-        "amp-da-net": lambda: _trained(codebook, snr_reference, **options),
-        "posterior": lambda: Posterior(codebook, snr_reference=snr_reference, **agreeing),
-        "omp": lambda: Omp(codebook, **options),
-        "nnls": lambda: Nnls(codebook, **options),
-        "genie": lambda: Genie(**options),
-    }
-    try:
-        return makers[name]()
-    except TypeError as error:
-        raise ConfigError(f"the decoder {name!r} does not take these options ({error}); see its class") from None
+    own: Any = decoder_settings[name](**options) if name in decoder_settings else None
+    match name:
+        case "amp-da":
+            return AmpDa(codebook, own)
+        case "amp-da-pooled":
+            return AmpDa(codebook, own, activity="pooled")
+        case "gamp":
+            return Gamp(codebook, own, snr_reference=snr_reference)
+        case "amp-da-net":
+            return _trained(codebook, snr_reference, **options)
+        case "posterior":
+            return Posterior(codebook, own, snr_reference=snr_reference)
+        case "omp":
+            return Omp(codebook)
+        case "nnls":
+            return Nnls(codebook, own)
+        case _:
+            return Genie(**options)
 
 
 def _check_options(name: str, options: dict[str, Any]) -> None:
-    """Refuse options that the decoder does not have, and numbers that are none; their ranges are its own affair."""
-    makers = {"gamp": Gamp, "amp-da-net": _trained, "posterior": Posterior, "omp": Omp, "nnls": Nnls, "genie": Genie}
-    known = {
-        p.name: p.default
-        for p in inspect.signature(makers.get(name, AmpDa)).parameters.values()
-        if p.kind is p.KEYWORD_ONLY
-        and p.name not in ("snr_reference", "activity")  # which the name and snr_reference decide
-    }
-    for option, value in options.items():
-        if not known:
+    """Refuse options of decoders that have none; those that have some check their own."""
+    if name in decoder_settings:
+        return
+    for option in options:
+        if name not in OBJECTS:
             raise ConfigError(f"the decoder {name!r} has no options; leave out {option!r}")
-        if option not in known:
-            raise unknown_name(f"option of the decoder {name!r} called", option, known)
-        if isinstance(known[option], int | float):
-            check_number(option, value, high=sys.float_info.max, integer=isinstance(known[option], int))
-    if options.get("layer") is not None:
-        check_type("layer", options["layer"], CommunicationLayer, "a CommunicationLayer; load one from its directory")
+        if option != OBJECTS[name]:
+            raise unknown_name(f"option of the decoder {name!r} called", option, [OBJECTS[name]])
 
 
-def _trained(codebook: Tensor, snr_reference: SnrReference, *, layer: CommunicationLayer | None = None) -> Decoder:
+def _trained(
+    codebook: Tensor, snr_reference: SnrReference, *, layer: CommunicationLayer | None = None
+) -> AmpDaNetDecoder:
+    check_type("layer", layer, (CommunicationLayer, type(None)), "a CommunicationLayer; load one from its directory")
     layer = layer or CommunicationLayer.load(device=str(codebook.device))
     if not torch.equal(layer.codebook, codebook):
         raise ConfigError("amp-da-net works only with the codebook it was trained with; pass its layer's codebook")
@@ -126,6 +131,8 @@ class DecoderChoice:
     snr_reference: SnrReference = "round"
     seed: int = 0
     """What the codebook is drawn from."""
+    settings: Settings | None = None
+    """The decoder's own options, of its class in `decoder_settings`; the usual ones if None."""
     device: str | torch.device = "cpu"
 
 
@@ -136,11 +143,11 @@ def decoder_and_codebook(choice: DecoderChoice) -> tuple[Decoder, Float[Tensor, 
     kind = DESIGNED_CODEBOOK[name] if choice.codebook == "auto" else choice.codebook
     if name == "amp-da-net" and kind != "layer":
         raise ConfigError(f"amp-da-net works only with the codebook it was trained with, not with {kind!r}; use auto")
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {} if choice.settings is None else choice.settings.model_dump()
     if kind == "layer":
         layer = CommunicationLayer.load(choice.layer, device=str(choice.device))
         codebook = layer.codebook
-        options = {"layer": layer} if name == "amp-da-net" else {}
+        options |= {"layer": layer} if name == "amp-da-net" else {}
     else:
         rng = rngs.generator(choice.seed, "random-access codebook")
         codebook = make_codebook(kind, choice.num_codewords, choice.codeword_length, rng=rng).to(choice.device)

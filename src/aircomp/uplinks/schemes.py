@@ -55,5 +55,6 @@ def _choice(name: str, settings: UplinkSettings, context: UplinkContext) -> Deco
         layer=settings.layer,
         snr_reference=context.snr_reference,
         seed=context.seed,
+        settings=settings.of_decoder(name),
         device=context.device,
     )

@@ -6,7 +6,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from aircomp.common.settings import Except, Needs, NeedsTable, Settings, absolute, needs
+from aircomp.decode.amp_da import AmpDaSettings
+from aircomp.decode.gamp import GampSettings
+from aircomp.decode.posterior import PosteriorSettings
 from aircomp.decode.side import SideInformation
+from aircomp.decode.simple import NnlsSettings
 from aircomp.encode.codebook import CodebookKind
 from aircomp.quantize.codebook import QuantizeSettings
 
@@ -22,6 +26,10 @@ class UplinkSettings(Settings):
         "codeword_length": needs("name", Except("ideal", "amp-da-net")) + needs("codebook", Except("layer")),
         "repeat": _DIGITAL,
         "quantize": _DIGITAL,
+        "amp_da": needs("name", "amp-da", "amp-da-pooled"),
+        "gamp": needs("name", "gamp"),
+        "posterior": needs("name", "posterior"),
+        "nnls": needs("name", "nnls"),
     }
 
     name: str = "ideal"
@@ -38,5 +46,14 @@ class UplinkSettings(Settings):
     side_information: SideInformation = "both"
     """What the decoder is told of each slot beforehand: its layer, the base station's own codeword, both or none (paper)."""
     quantize: QuantizeSettings = QuantizeSettings()
+    amp_da: AmpDaSettings = AmpDaSettings()
+    gamp: GampSettings = GampSettings()
+    posterior: PosteriorSettings = PosteriorSettings()
+    nnls: NnlsSettings = NnlsSettings()
 
     _absolute = field_validator("layer")(absolute)
+
+    def of_decoder(self, name: str) -> Settings | None:
+        """Return the options of a decoder, if it has any."""
+        options = {"amp-da": self.amp_da, "amp-da-pooled": self.amp_da, "gamp": self.gamp, "posterior": self.posterior}
+        return (options | {"nnls": self.nnls}).get(name)

@@ -1,0 +1,238 @@
+r"""Fit the decoders' constants to saved rounds, and print what they would be.
+
+    aircomp collect cifar10-collect --model.stem-stride 2 --rounds 12 --seed 21 --out runs/fit-21
+    python tools/fit_constants.py agreement-of-layer --fragments runs/fit-21
+
+| what | constants | decodes with | chooses by |
+|---|---|---|---|
+| `estimate` | `aircomp.decode.estimate.FITTED` | the estimate of a round, two bases | error of the number of devices |
+| `trust` | `aircomp.decode.amp_da_net.FITTED` | amp-da-net | error of the number of devices |
+| `agreement` | `aircomp.decode.prior.AGREEMENT` | gamp, two bases | count accuracy, then update NMSE |
+| `strength` | `aircomp.decode.side.STRENGTH` | gamp, two bases | count accuracy, then update NMSE |
+| `agreement-of-layer` | `agreement` in a layer's layer.json | amp-da-net | count accuracy, then update NMSE |
+
+Give rounds that were collected for this and that no report uses: training rounds for the first four; for a layer rounds that
+its training did not see (validation rounds).
+
+The values are measured one constant at a time, the others as they are. Nothing is written: a change of a constant changes
+results, so it is made by hand, with the table in the commit.
+"""
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aircomp.channel.awgn import transmit
+from aircomp.common import rng as rngs
+from aircomp.decode import amp_da_net, estimate, side
+from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder
+from aircomp.decode.base import Decoder
+from aircomp.decode.gamp import Gamp, GampSettings
+from aircomp.decode.pilot import PilotEstimator
+from aircomp.encode.codebook import count, make_codebook
+from aircomp.layer import CommunicationLayer
+from aircomp.train.evaluate import measure
+from aircomp.train.fragments import FragmentRound, load_round, round_files
+
+FACTORS = (0.5, 0.71, 1.0, 1.41, 2.0)
+"""A constant is tried at these multiples of what it is."""
+AGREEMENTS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08)
+STRENGTHS = (10.0, 30.0, 100.0, 300.0)
+TRUSTED = ((0.2, 0.4), (0.3, 0.5), (0.4, 0.6), (0.5, 0.7), (0.6, 0.8))
+WORSE = 0.0005
+"""Count accuracies that differ by less are the same: the update NMSE then decides."""
+
+Row = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Saved rounds, the SNRs at which they are sent, and how."""
+
+    rounds: list[FragmentRound]
+    snr_db: list[float]
+    snr_reference: Any
+    seed: int
+
+    def transmissions(self, codebook: Tensor) -> Iterator[tuple[float, FragmentRound, Tensor, Tensor]]:
+        """Yield (SNR, round, true counts, received); the noise of a round is the same for whatever is tried."""
+        for number, saved in enumerate(self.rounds):
+            counts = count(saved.indices, saved.num_codewords)
+            for snr_db in self.snr_db:
+                rng = rngs.generator(self.seed, "fitted noise", number)
+                yield (
+                    snr_db,
+                    saved,
+                    counts,
+                    transmit(counts, codebook, snr_db=snr_db, reference=self.snr_reference, rng=rng),
+                )
+
+
+def sample(saved: FragmentRound, num_slots: int, seed: int, number: int) -> FragmentRound:
+    """Take some slots of a round, at random: a fit needs many rounds rather than all slots of each."""
+    if saved.num_slots <= num_slots:
+        return saved
+    order = torch.randperm(saved.num_slots, generator=rngs.generator(seed, "fitted slots", number))
+    slots = order[:num_slots].sort().values
+    groups = {
+        name: None if getattr(saved, name) is None else getattr(saved, name)[slots]
+        for name in ("bs_indices", "slot_layers")
+    }
+    return replace(saved, indices=saved.indices[:, slots], fragments=None, bs_fragments=None, **groups)
+
+
+def decoded(task: Task, decoder: Decoder, codebook: Tensor) -> dict[float, Row]:
+    """Decode every round at every SNR; return the mean of each measure by SNR."""
+    found: dict[float, list[Row]] = {snr_db: [] for snr_db in task.snr_db}
+    for snr_db, saved, counts, received in task.transmissions(codebook):
+        result = decoder.decode(received, saved.popularity, slot_layers=saved.slot_layers, bs_indices=saved.bs_indices)
+        found[snr_db].append(measure(counts, result, saved.quant_codebook, saved.num_active))
+    return {snr_db: mean_of(rows) for snr_db, rows in found.items()}
+
+
+def estimated(task: Task, codebook: Tensor) -> dict[float, Row]:
+    """Estimate the number of devices of every round at every SNR; return its mean error by SNR."""
+    pilot = PilotEstimator(codebook, snr_reference=task.snr_reference)
+    found: dict[float, list[Row]] = {snr_db: [] for snr_db in task.snr_db}
+    for snr_db, saved, _, received in task.transmissions(codebook):
+        shared, _ = pilot.estimate(received, saved.popularity / saved.popularity.sum())
+        found[snr_db].append({"num_active_mae": abs(shared.num_active - saved.num_active)})
+    return {snr_db: mean_of(rows) for snr_db, rows in found.items()}
+
+
+def mean_of(rows: list[Row]) -> Row:
+    """Return the mean of every field."""
+    return {name: statistics.fmean(row[name] for row in rows) for name in rows[0]}
+
+
+def best_by_error(tried: dict[Any, dict[float, Row]]) -> Any:
+    """Return the value with the least error of the number of devices, over all SNRs."""
+    return min(tried, key=lambda value: statistics.fmean(row["num_active_mae"] for row in tried[value].values()))
+
+
+def best_by_counts(tried: dict[Any, dict[float, Row]]) -> Any:
+    """Return the value with the highest count accuracy, of those as good the one with the least update NMSE."""
+
+    def mean(value: Any, name: str) -> float:
+        return statistics.fmean(row[name] for row in tried[value].values())
+
+    highest = max(mean(value, "count_accuracy") for value in tried)
+    good = [value for value in tried if mean(value, "count_accuracy") > highest - WORSE]
+    return min(good, key=lambda value: mean(value, "update_nmse_soft"))
+
+
+@contextmanager
+def constant(module: Any, name: str, value: Any) -> Iterator[None]:
+    """Let a module's constant have another value for a while."""
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+def fit_estimate(task: Task, layer: CommunicationLayer) -> None:
+    """Try every field of the estimate's constants."""
+    codebook = two_bases(task)
+    for field in fields(estimate.Fitted):
+        now, tried = getattr(estimate.FITTED, field.name), {}
+        for factor in FACTORS:
+            value = type(now)(round(now * factor, 4))
+            with constant(estimate, "FITTED", replace(estimate.FITTED, **{field.name: value})):
+                tried[value] = estimated(task, codebook)
+        report(field.name, tried, now, best_by_error(tried))
+
+
+def fit_trust(task: Task, layer: CommunicationLayer) -> None:
+    """Try from where on the network's number of devices is no longer believed."""
+    tried, now = {}, (amp_da_net.FITTED.believed, amp_da_net.FITTED.disbelieved)
+    for low, high in TRUSTED:
+        with constant(amp_da_net, "FITTED", amp_da_net.Fitted(low, high)):
+            decoder = layer.decoder(snr_reference=task.snr_reference)
+            tried[low, high] = decoded(task, decoder, layer.codebook)
+    report("believed, disbelieved", tried, now, best_by_error(tried))
+
+
+def fit_agreement(task: Task, layer: CommunicationLayer) -> None:
+    """Try the agreement that gamp and posterior expect."""
+    codebook, tried = two_bases(task), {}
+    for value in AGREEMENTS:
+        decoder = Gamp(codebook, GampSettings(agreement=value), snr_reference=task.snr_reference)
+        tried[value] = decoded(task, decoder, codebook)
+    report("agreement", tried, GampSettings().agreement, best_by_counts(tried))
+
+
+def fit_strength(task: Task, layer: CommunicationLayer) -> None:
+    """Try how many choices a group of slots is given beforehand."""
+    codebook, tried = two_bases(task), {}
+    for value in STRENGTHS:
+        with constant(side, "STRENGTH", value):
+            tried[value] = decoded(task, Gamp(codebook, snr_reference=task.snr_reference), codebook)
+    report("strength", tried, side.STRENGTH, best_by_counts(tried))
+
+
+def fit_agreement_of_layer(task: Task, layer: CommunicationLayer) -> None:
+    """Try the agreement in the estimates that a trained layer starts from."""
+    tried = {}
+    for value in AGREEMENTS:
+        net = AmpDaNet(layer.net.settings.changed(agreement=value)).eval().requires_grad_(False)
+        net.load_state_dict(layer.net.state_dict())
+        decoder = AmpDaNetDecoder(net, layer.codebook, snr_reference=task.snr_reference)
+        tried[value] = decoded(task, decoder, layer.codebook)
+    report("agreement of the layer", tried, layer.net.settings.agreement, best_by_counts(tried))
+
+
+FITS: dict[str, Callable[[Task, CommunicationLayer], None]] = {
+    "estimate": fit_estimate,
+    "trust": fit_trust,
+    "agreement": fit_agreement,
+    "strength": fit_strength,
+    "agreement-of-layer": fit_agreement_of_layer,
+}
+
+
+def two_bases(task: Task) -> Tensor:
+    """Return the random-access codebook that gamp was designed for."""
+    return make_codebook("two-bases", task.rounds[0].num_codewords, 64, rng=rngs.generator(task.seed, "codebook"))
+
+
+def report(name: str, tried: dict[Any, dict[float, Row]], now: Any, best: Any) -> None:
+    """Print one line for each value, SNR by SNR, and what was chosen."""
+    shown = [
+        f for f in ("count_accuracy", "update_nmse_soft", "num_active_mae") if f in next(iter(tried[best].values()))
+    ]
+    print(f"{name}: now {now}, best {best}")
+    print(f"  {'value':>12}  " + "  ".join(f"{f} at {', '.join(f'{s:g}' for s in tried[best])} dB" for f in shown))
+    for value, rows in tried.items():
+        cells = "  ".join(" ".join(f"{row[f]:.4f}" for row in rows.values()) for f in shown)
+        print(f"  {value!s:>12}  {cells}", flush=True)
+
+
+def main(arguments: list[str]) -> None:
+    """Read the arguments and the rounds, then fit."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=FITS)
+    parser.add_argument("--fragments", nargs="+", type=Path, required=True, help="directories of aircomp collect")
+    parser.add_argument("--snr-db", nargs="+", type=float, default=[0.0, 5.0, 10.0])
+    parser.add_argument("--snr-reference", choices=["slot", "round", "transmit"], default="slot")
+    parser.add_argument("--slots", type=int, default=2_000, help="of every round")
+    parser.add_argument("--layer", type=Path, help="directory of a trained layer; the bundled one by default")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args(arguments)
+    saved = [load_round(path) for directory in given.fragments for path in round_files(directory)]
+    rounds = [sample(one, given.slots, given.seed, number) for number, one in enumerate(saved)]
+    task = Task(rounds, given.snr_db, given.snr_reference, given.seed)
+    FITS[given.what](task, CommunicationLayer.load(given.layer))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
