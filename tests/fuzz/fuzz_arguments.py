@@ -95,7 +95,19 @@ def flags_of(options: str) -> tuple[list[Flag], list[Flag]]:
     """Return the flags and the positional arguments of a class of options."""
     module, name = options.split(":")
     found = list(_fields(getattr(import_module(f"aircomp.cli.{module}"), name), ""))
+    if module in ("simulate", "collect"):
+        full = {flag.name: flag for flag in found}
+        short = {f"--{name.replace('_', '-')}": f"--{path.replace('_', '-')}" for name, path in other_names().items()}
+        found += [dataclasses.replace(full[path], name=name) for name, path in short.items() if path in full]
     return [f for f in found if f.name and f.name not in UNTRIED], [f for f in found if not f.name]
+
+
+def other_names() -> dict[str, str]:
+    """Return settings by their short and older names."""
+    from aircomp.fl.simulate import SHORT_NAMES, full_name
+
+    older = ("uplink", "side_information", "encode.layer", "encode.codebook", "air.repeat", "quantize.num_codewords")
+    return {name: full_name(name) for name in (*SHORT_NAMES, *older)}
 
 
 def _fields(options: Any, prefix: str) -> typing.Iterator[Flag]:

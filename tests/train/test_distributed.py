@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,7 +27,8 @@ QUICK = PretrainSettings.parse(TRAINING).changed(**{"data.batch_slots": 20, "dat
 def torchrun(*args, **options):
     """Start two processes; one thread each, as in the test run itself, so that sums have the same order."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *map(str, args)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    found = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))  # helpers
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": found}
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
     )
