@@ -14,7 +14,7 @@ def gamp(
     iterations: int,
     max_count: int = 60,
 ) -> Float[Tensor, "slots codewords"]:
-    """Return the posterior means of `aircomp.decode.gamp.iterate`."""
+    """Return the posterior means of `aircomp.decode.gamp_steps.iterate`."""
     y, c, sigma2, lam = received.double(), codebook.double(), noise_var.double(), rate.double()
     means = []
     for i in range(len(y)):
