@@ -50,25 +50,23 @@ def test_fedavgm_matches_three_steps_by_hand():
     assert trajectory(chosen, [1.0, -2.0, 4.0]) == [1.5, 0.75, 2.375]
 
 
-def test_fedadam_matches_three_steps_by_hand():
-    chosen = ServerSettings(kind="fedadam", learning_rate=2.0, beta1=0.5, beta2=0.75, adaptivity=0.5)
-    # first moment: 0.5, 0.25, 0.25·0.5 - 0.5·0.5 = -0.125
-    # second moment from 0.25: 0.1875 + 0.25 = 0.4375, then 0.328125, then 0.24609375 + 0.25·0.25 = 0.30859375
-    one = 1.0 + 2 * 0.5 / (sqrt(0.4375) + 0.5)
-    two = one + 2 * 0.25 / (sqrt(0.328125) + 0.5)
-    three = two + 2 * -0.125 / (sqrt(0.30859375) + 0.5)
+@pytest.mark.parametrize(
+    ("kind", "second_moments"),
+    [
+        # from 0.25: 0.1875 + 0.25 = 0.4375, then 0.328125, then 0.24609375 + 0.25·0.25 = 0.30859375
+        ("fedadam", (0.4375, 0.328125, 0.30859375)),
+        # from 0.25: below 1, so + 0.25·1 = 0.5; unchanged by 0; above 0.25, so - 0.25·0.25 = 0.4375
+        ("fedyogi", (0.5, 0.5, 0.4375)),
+    ],
+)
+def test_adaptive_steps_match_three_steps_by_hand(kind, second_moments):
+    chosen = ServerSettings(kind=kind, learning_rate=2.0, beta1=0.5, beta2=0.75, adaptivity=0.5)
+    value, expected = 1.0, []
+    for first, second in zip((0.5, 0.25, -0.125), second_moments, strict=True):  # 0.25·0.5 - 0.5·0.5 = -0.125
+        value += 2 * first / (sqrt(second) + 0.5)
+        expected.append(value)
     # float64, a handful of operations
-    assert trajectory(chosen, [1.0, 0.0, -0.5]) == pytest.approx([one, two, three], rel=1e-14)
-
-
-def test_fedyogi_matches_three_steps_by_hand():
-    chosen = ServerSettings(kind="fedyogi", learning_rate=2.0, beta1=0.5, beta2=0.75, adaptivity=0.5)
-    # first moment as above; second moment from 0.25: below 1, so + 0.25·1 = 0.5; unchanged by 0;
-    # above 0.25, so - 0.25·0.25 = 0.4375
-    one = 1.0 + 2 * 0.5 / (sqrt(0.5) + 0.5)
-    two = one + 2 * 0.25 / (sqrt(0.5) + 0.5)
-    three = two + 2 * -0.125 / (sqrt(0.4375) + 0.5)
-    assert trajectory(chosen, [1.0, 0.0, -0.5]) == pytest.approx([one, two, three], rel=1e-14)
+    assert trajectory(chosen, [1.0, 0.0, -0.5]) == pytest.approx(expected, rel=1e-14)
 
 
 def test_without_momentum_fedavgm_is_fedavg():

@@ -8,7 +8,7 @@ from typing import Any
 
 import tyro
 
-from aircomp.cli.common import parse, print_table
+from aircomp.cli.common import parse, print_table, subcommand
 from aircomp.common import results
 from aircomp.common.memory import check_memory
 from aircomp.common.outdir import open_directory
@@ -97,12 +97,7 @@ class FlowerOptions(ResultOptions):
 
 def run(args: Sequence[str]) -> None:
     """Run the benchmark."""
-    if not args or args[0] in ("-h", "--help"):
-        print("usage: aircomp bench decode | simulate | train | flower   (--help after any of them tells more)")
-        if not args:
-            raise ConfigError("no benchmark was named; choose decode, simulate, train or flower")
-        return
-    name, *rest = args
+    name, *rest = subcommand(args, "aircomp bench decode | simulate | train | flower")
     benches: dict[str, tuple[type[Any], Callable[[Any], None]]] = {  # Any: each has options of its own
         "decode": (DecodeOptions, _decode),
         "simulate": (SimulateOptions, _simulate),

@@ -131,6 +131,21 @@ def _is_rule(line: str) -> bool:
     return set(line) <= set("─-")
 
 
+def subcommand(args: Sequence[str], usage: str) -> Sequence[str]:
+    """Return the arguments if they begin with a word; without one, or for help, say what there is.
+
+    Raises:
+        ConfigError: If there is no word.
+        SystemExit: After help.
+    """
+    if args and args[0] not in ("-h", "--help"):
+        return args
+    print(f"usage: {usage}   (--help after any of them tells more)")
+    if args:
+        raise SystemExit(0)
+    raise ConfigError(f"no subcommand was given; expected {usage}")
+
+
 def with_full_names(args: Sequence[str], full_name: Callable[[str], str]) -> list[str]:
     """Return the arguments with short and older flags written out: `--snr-db 5` becomes `--channel.snr-db 5`."""
     found = []

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import tyro
 
-from aircomp.cli.common import parse, print_table, progress_bar
+from aircomp.cli.common import parse, print_table, progress_bar, subcommand
 from aircomp.common.interrupt import telling
 from aircomp.data.fetch import fetch
 from aircomp.data.images import data_directory, dataset_names, locate
-from aircomp.errors import ConfigError, unknown_name
+from aircomp.errors import unknown_name
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,7 @@ class FetchOptions:
 
 def run(args: Sequence[str]) -> None:
     """Run the subcommand."""
-    if not args or args[0] in ("-h", "--help"):
-        print("usage: aircomp data list | aircomp data fetch NAME   (--help after either tells more)")
-        if not args:
-            raise ConfigError("no data command was given; choose list or fetch")
-        return
-    command, *rest = args
+    command, *rest = subcommand(args, "aircomp data list | fetch NAME")
     match command:
         case "list":
             _list(parse(ListOptions, rest, "data list"))

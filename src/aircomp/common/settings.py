@@ -7,15 +7,17 @@ model default < TOML preset < command line.
 import difflib
 import logging
 import os
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aircomp.common.artefact import read_toml
-from aircomp.errors import ArtefactError, ConfigError
+from aircomp.errors import ArtefactError, ConfigError, unknown_name
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +145,34 @@ class Settings(BaseModel):
 def absolute(path: Path | None) -> Path | None:
     """Validate a path among settings: a run that is resumed from elsewhere means the same file."""
     return None if path is None else Path(os.path.abspath(path.expanduser()))
+
+
+class Presets(Generic[S]):
+    """Settings that come with the package as TOML files in one folder of it.
+
+    Args:
+        model: What they are settings of.
+        *folder: Where they lie in the package.
+    """
+
+    def __init__(self, model: type[S], *folder: str):
+        self.model, self.folder = model, resources.files("aircomp").joinpath(*folder)
+
+    def names(self) -> list[str]:
+        """Return their names."""
+        return sorted(f.name.removesuffix(".toml") for f in self.folder.iterdir() if f.name.endswith(".toml"))
+
+    def load(self, preset: str | Path) -> S:
+        """Read one by name, or a user's own TOML file by path."""
+        if str(preset).endswith(".toml"):
+            return self.read(Path(preset))
+        if preset not in self.names():
+            raise unknown_name("preset", str(preset), self.names())
+        return self.model.parse(tomllib.loads((self.folder / f"{preset}.toml").read_text(encoding="utf-8")))
+
+    def read(self, path: Path) -> S:
+        """Read a user's own TOML file."""
+        return read_settings(self.model, path, self.names())
 
 
 def read_settings(model: type[S], path: Path, presets: Iterable[str]) -> S:

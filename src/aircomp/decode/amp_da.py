@@ -95,15 +95,19 @@ class AmpDa(BaseDecoder):
         return torch.cat([s.x_hat for s in kept]), noise
 
 
+PerCodeword = Float[Tensor, "slots codewords"]
+PerUse = Float[Tensor, "slots uses"]
+
+
 @dataclass(frozen=True)
 class AmpState:
     """Where message passing stands (the names are the paper's)."""
 
-    x_hat: Float[Tensor, "slots codewords"]
-    nu: Float[Tensor, "slots codewords"]
-    signal: Float[Tensor, "slots uses"]
+    x_hat: PerCodeword
+    nu: PerCodeword
+    signal: PerUse
     """What `x_hat` would have sent."""
-    z: Float[Tensor, "slots uses"]
+    z: PerUse
     v: Float[Tensor, "slots 1"]
     log_odds: Float[Tensor, "#slots codewords"]
     r"""The activity, as $\log \alpha/(1-\alpha)$: probabilities near one have no room in float32."""

@@ -25,14 +25,18 @@ MIN_NOISE = 0.008
 MAX_STATE = 1e9
 
 
+PerCodeword = Float[Tensor, "slots codewords"]
+PerUse = Float[Tensor, "slots uses"]
+
+
 @dataclass(frozen=True)
 class AmpState:
     """What one iteration hands to the next (Sec. III-E, initialisation)."""
 
-    x_hat: Float[Tensor, "slots codewords"]
-    nu: Float[Tensor, "slots codewords"]
-    z: Float[Tensor, "slots uses"]
-    v: Float[Tensor, "slots uses"]
+    x_hat: PerCodeword
+    nu: PerCodeword
+    z: PerUse
+    v: PerUse
 
 
 @dataclass(frozen=True)

@@ -37,24 +37,29 @@ SLOT_WEIGHT = 100  # of what a slot tells EM of itself, against what was believe
 FLAT = 1e-3  # joins the spread of log λ: equal rates are zero after standardising, not magnified rounding errors
 
 
+Scalar = Float[Tensor, ""]
+Rates = Float[Tensor, "#slots codewords"]
+"""For every slot, or one row for all."""
+
+
 class Scalars(NamedTuple):
     """The learned scalars of a layer, within their ranges."""
 
-    gain: Float[Tensor, ""]
+    gain: Scalar
     """γ of the output block, in [0.3, 2]."""
-    damping: Float[Tensor, ""]
+    damping: Scalar
     """η of the output block."""
-    precision: Float[Tensor, ""]
+    precision: Scalar
     """β of the input block, in [0.5, 2]."""
-    temperature: Float[Tensor, ""]
+    temperature: Scalar
     """τ of the posterior, in [e⁻², e²]."""
-    cnn_gate: Float[Tensor, ""]
+    cnn_gate: Scalar
     """ζ: how much of the CNN's correction is taken."""
-    rate_gate: Float[Tensor, ""]
+    rate_gate: Scalar
     """Scales the confidence step of λ; the paper has one."""
-    activity_gate: Float[Tensor, ""]
+    activity_gate: Scalar
     """How much of the posterior activity goes into α."""
-    noise_gate: Float[Tensor, ""]
+    noise_gate: Scalar
     """s_σ: how far σ² moves, in the log domain."""
 
 
@@ -62,8 +67,8 @@ class Scalars(NamedTuple):
 class Belief:
     """What EM refines from layer to layer; one row of rates and activities for all slots where the round shares them."""
 
-    log_rate: Float[Tensor, "#slots codewords"]
-    activity: Float[Tensor, "#slots codewords"]
+    log_rate: Rates
+    activity: Rates
     noise_var: Float[Tensor, "slots 1"]
 
     def of(self, rows: slice) -> "Belief":
@@ -76,9 +81,9 @@ class Belief:
 class Evidence:
     """What a layer tells EM: summed over the slots of a chunk, averaged over those of the round, or slot by slot."""
 
-    mean: Float[Tensor, "#slots codewords"]
-    var: Float[Tensor, "#slots codewords"]
-    activity: Float[Tensor, "#slots codewords"]
+    mean: Rates
+    var: Rates
+    activity: Rates
     noise: Float[Tensor, "#slots 1"]
     weight: int
     """Of each row against what was believed: the slots behind it, or `SLOT_WEIGHT`."""

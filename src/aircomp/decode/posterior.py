@@ -127,19 +127,23 @@ class Chains:
             self.counts.scatter_add_(1, label[:, None], self.counts.new_full((len(label), 1), amount))
 
 
+Counts = Int[Tensor, "slots codewords"]
+PerSlot = Float[Tensor, " slots"]
+
+
 @dataclass(frozen=True)
 class Samples:
     """What the samples of every slot say."""
 
     mean: Float[Tensor, "slots codewords"]
     """Posterior mean of the counts."""
-    median: Int[Tensor, "slots codewords"]
+    median: Counts
     """Of all counts with the right sum, those of least expected ℓ1 error: the posterior medians, but for that sum."""
-    best: Int[Tensor, "slots codewords"]
+    best: Counts
     """The most probable counts that any chain visited."""
-    log_posterior: Float[Tensor, " slots"]
+    log_posterior: PerSlot
     """Of `best`, up to a constant of the slot."""
-    disagreement: Float[Tensor, " slots"]
+    disagreement: PerSlot
     """ℓ1 distance between the first chain's mean and the others', over 2K: 0 if they agree, 1 if they share nothing."""
 
 

@@ -3,9 +3,7 @@
 A preset is a TOML file that reads like the set-up paragraph of a paper; unknown keys are errors.
 """
 
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -13,13 +11,12 @@ from pydantic import Field, field_validator
 
 from aircomp.aggregation.readout import Readout
 from aircomp.channel import ChannelSettings, PowerSettings
-from aircomp.common.settings import Except, Needs, NeedsTable, Settings, absolute, needs, read_settings
+from aircomp.common.settings import Except, Needs, NeedsTable, Presets, Settings, absolute, needs
 from aircomp.data.partition import PartitionSettings
 from aircomp.device.corrupt import CorruptionSettings
 from aircomp.device.feedback import FeedbackSettings
 from aircomp.device.local import LocalSettings
 from aircomp.engines.local import Engine
-from aircomp.errors import unknown_name
 from aircomp.fl.models import ModelSettings
 from aircomp.fl.own import OwnParts
 from aircomp.fl.participation import ParticipationSettings
@@ -226,21 +223,5 @@ def _with_first_names(settings: dict[str, Any]) -> dict[str, Any]:
     return settings | first
 
 
-def preset_names() -> list[str]:
-    """Return the presets that come with the package."""
-    folder = resources.files("aircomp") / "presets"
-    return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
-
-
-def load_experiment(preset: str | Path) -> Experiment:
-    """Read a preset by name, or a user's own TOML file by path."""
-    if str(preset).endswith(".toml"):
-        return read_toml(Path(preset))
-    if preset not in preset_names():
-        raise unknown_name("preset", str(preset), preset_names())
-    return Experiment.parse(tomllib.loads((resources.files("aircomp") / "presets" / f"{preset}.toml").read_text()))
-
-
-def read_toml(path: Path) -> Experiment:
-    """Read an experiment from a TOML file."""
-    return read_settings(Experiment, path, preset_names())
+PRESETS = Presets(Experiment, "presets")
+preset_names, load_experiment, read_toml = PRESETS.names, PRESETS.load, PRESETS.read

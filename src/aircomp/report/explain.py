@@ -24,15 +24,18 @@ SHOWN = 12
 """Codewords in the figures: those that were sent, then those that the decoder suspected most."""
 
 
+PerStep = Float[Tensor, " steps"]
+
+
 @dataclass(frozen=True)
 class Trace:
     """What a decoder thinks of one slot after each of its layers; the first entry is what it starts from."""
 
     truth: Int[Tensor, " codewords"]
     estimates: Float[Tensor, "steps codewords"]
-    residuals: Float[Tensor, " steps"]
+    residuals: PerStep
     """Norm of what the estimate leaves of the received signal."""
-    num_active: Float[Tensor, " steps"]
+    num_active: PerStep
     """Sum of the slot's soft counts."""
     round_accuracy: list[float]
     """Count accuracy of the whole round, had the decoder stopped there."""

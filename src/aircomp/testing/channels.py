@@ -7,8 +7,8 @@ from torch import Tensor
 
 from aircomp.channel.base import Channel, Csi
 from aircomp.channel.signal import Symbols
-from aircomp.common.checks import check_callable, check_methods
 from aircomp.common.rng import generator
+from aircomp.testing.made import made
 
 _DEVICES, _SLOTS, _USES = 5, 12, 16
 
@@ -22,9 +22,7 @@ def check_channel(make: Callable[[], Channel]) -> None:
     Raises:
         AssertionError: With a sentence that says what the channel did.
     """
-    check_callable("make", make, "that returns a channel")
-    channel = make()
-    check_methods("what make returned", channel, "sound", "carry")
+    channel = made(make, "sound", "carry")
     csi = _sounded(channel)
     _check_state(csi)
     _check_draws(channel, csi)

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from aircomp.channel.awgn import Awgn
 from aircomp.channel.base import AtDevices, Csi
-from aircomp.common.checks import check_callable, check_methods
 from aircomp.common.rng import generator
 from aircomp.link import Exchange, Link, communicate
+from aircomp.testing.made import made
 from aircomp.uplinks.base import Uplink
 from aircomp.uplinks.meter import TOLERANCE
 from aircomp.uplinks.outputs import Counts, Mean, Vectors, Vote
@@ -31,9 +31,7 @@ def check_uplink(make: Callable[[], Uplink]) -> None:
     Raises:
         AssertionError: With a sentence that says what the scheme did.
     """
-    check_callable("make", make, "that returns an uplink")
-    uplink = make()
-    check_methods("what make returned", uplink, "broadcast", "encode", "decode", "diagnose")
+    uplink = made(make, "broadcast", "encode", "decode", "diagnose")
     assert uplink.offers in (Counts, Vectors, Mean, Vote), (
         f"it offers {uplink.offers}, expected one of the four outputs"
     )

@@ -25,17 +25,20 @@ class LossSettings(Settings):
     """Of the aggregate's error against that of the true counts: what an error costs, not only that there is one."""
 
 
+Scalar = Float[Tensor, ""]
+
+
 @dataclass(frozen=True)
 class Terms:
     """The terms of a batch, unweighted, and their weighted sum."""
 
-    total: Float[Tensor, ""]
-    counts: Float[Tensor, ""]
-    sparsity: Float[Tensor, ""]
-    orthogonality: Float[Tensor, ""]
-    activity: Float[Tensor, ""]
-    quantization: Float[Tensor, ""]
-    update: Float[Tensor, ""]
+    total: Scalar
+    counts: Scalar
+    sparsity: Scalar
+    orthogonality: Scalar
+    activity: Scalar
+    quantization: Scalar
+    update: Scalar
 
 
 def count_error(mean: Float[Tensor, "slots codewords"], counts: Float[Tensor, "slots codewords"]) -> Float[Tensor, ""]:

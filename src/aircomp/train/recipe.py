@@ -1,17 +1,13 @@
 """How the communication layer is trained: all settings in one tree, and the presets that fill it."""
 
 import math
-import tomllib
-from importlib import resources
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from aircomp.common.settings import NeedsTable, Settings, needs, read_settings
+from aircomp.common.settings import NeedsTable, Presets, Settings, needs
 from aircomp.decode.amp_da_net import AmpDaNetSettings
 from aircomp.encode.learned import CodebookSettings
-from aircomp.errors import unknown_name
 from aircomp.train.loss import LossSettings
 from aircomp.train.rounds import RoundsSettings
 
@@ -86,22 +82,5 @@ class PretrainSettings(Settings):
         return self.learning_rate * (1 + math.cos(math.pi * (epoch - 0.5) / self.epochs)) / 2
 
 
-def preset_names() -> list[str]:
-    """Return the presets that come with the package."""
-    folder = resources.files("aircomp") / "train" / "presets"
-    return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
-
-
-def load_preset(preset: str | Path) -> PretrainSettings:
-    """Read a preset by name, or a user's own TOML file by path."""
-    if str(preset).endswith(".toml"):
-        return read_toml(Path(preset))
-    if preset not in preset_names():
-        raise unknown_name("preset", str(preset), preset_names())
-    text = (resources.files("aircomp") / "train" / "presets" / f"{preset}.toml").read_text()
-    return PretrainSettings.parse(tomllib.loads(text))
-
-
-def read_toml(path: Path) -> PretrainSettings:
-    """Read settings from a TOML file."""
-    return read_settings(PretrainSettings, path, preset_names())
+PRESETS = Presets(PretrainSettings, "train", "presets")
+preset_names, load_preset, read_toml = PRESETS.names, PRESETS.load, PRESETS.read

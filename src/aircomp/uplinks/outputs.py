@@ -78,10 +78,6 @@ class Mean(_Output):
 
     served = "mean"
 
-    def aggregate(self, rule: str | Rule, keep: float, readout: Readout) -> Float[Tensor, " params"]:
-        """Return the mean."""
-        return self.mean
-
 
 @dataclass(frozen=True, kw_only=True)
 class Vote(_Output):
@@ -90,10 +86,6 @@ class Vote(_Output):
     signs: Float[Tensor, " params"]
 
     served = "sign-vote"
-
-    def aggregate(self, rule: str | Rule, keep: float, readout: Readout) -> Float[Tensor, " params"]:
-        """Return the signs."""
-        return self.signs
 
 
 Output = Counts | Vectors | Mean | Vote
@@ -142,4 +134,10 @@ def aggregate_output(
         ConfigError: If the output cannot serve the rule.
     """
     check_rule(type(output), rule, readout)
-    return output.aggregate(rule, keep, chosen_readout(rule, readout))
+    match output:
+        case Mean():
+            return output.mean
+        case Vote():
+            return output.signs
+        case _:
+            return output.aggregate(rule, keep, chosen_readout(rule, readout))
