@@ -17,7 +17,7 @@ from torch import Tensor
 
 from aircomp.common.checks import check_choice
 from aircomp.common.settings import Settings
-from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook
+from aircomp.decode.base import BaseDecoder, Decoded, Observation, PerCodeword, PerUse, check_codebook
 from aircomp.decode.heard import MIN_VAR, hear
 
 CHUNK = 256  # slots computed at a time: bounds the temporaries, changes nothing else
@@ -93,10 +93,6 @@ class AmpDa(BaseDecoder):
             if self.activity == "pooled":
                 states = _pool_activity(states)
         return torch.cat([s.x_hat for s in kept]), noise
-
-
-PerCodeword = Float[Tensor, "slots codewords"]
-PerUse = Float[Tensor, "slots uses"]
 
 
 @dataclass(frozen=True)

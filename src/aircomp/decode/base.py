@@ -17,6 +17,12 @@ MIN_NUM_ACTIVE = 1e-3
 """A given number of devices below this means that nobody sent."""
 
 
+PerCodeword = Float[Tensor, "slots codewords"]
+"""A number for every codeword of every slot."""
+PerUse = Float[Tensor, "slots uses"]
+"""A number for every channel use of every slot."""
+
+
 @dataclass(frozen=True)
 class Decoded:
     """What the base station knows of a round after decoding."""

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.decode.base import MAX_DEVICES
+from aircomp.decode.base import MAX_DEVICES, PerCodeword, PerUse
 from aircomp.decode.prior import poisson_posterior, variance
 
 # Message passing is told at least this noise variance. Told of none at all it can lock into a wrong corner; with this
@@ -23,10 +23,6 @@ from aircomp.decode.prior import poisson_posterior, variance
 MIN_NOISE = 0.008
 # Of z: message passing that explodes stays finite. No signal within range comes near.
 MAX_STATE = 1e9
-
-
-PerCodeword = Float[Tensor, "slots codewords"]
-PerUse = Float[Tensor, "slots uses"]
 
 
 @dataclass(frozen=True)
