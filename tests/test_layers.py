@@ -56,6 +56,11 @@ def test_nothing_imports_the_command_line_or_plain_kernels():
     assert wrong == set()
 
 
+def test_only_the_command_line_knows_its_library():
+    outside = [path for path in SOURCE.rglob("*.py") if path.relative_to(SOURCE).parts[0] != "cli"]
+    assert [path for path in outside if {"tyro", "rich"} & {name.split(".")[0] for name in imports(path)}] == []
+
+
 def test_every_stage_folder_exists():
     assert {p.name for p in SOURCE.iterdir() if p.is_dir()} >= STAGES
 

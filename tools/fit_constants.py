@@ -9,10 +9,11 @@ r"""Fit the decoders' constants to saved rounds, and print what they would be.
 | `trust` | `aircomp.decode.amp_da_net.FITTED` | amp-da-net | error of the number of devices |
 | `agreement` | `aircomp.decode.prior.AGREEMENT` | gamp, two bases | count accuracy, then update NMSE |
 | `strength` | `aircomp.decode.side.STRENGTH` | gamp, two bases | count accuracy, then update NMSE |
+| `open` | `aircomp.aggregation.readout.OPEN` | amp-da-net | update NMSE of the unbiased mean |
 | `agreement-of-layer` | `agreement` in a layer's layer.json | amp-da-net | count accuracy, then update NMSE |
 
-Give rounds that were collected for this and that no report uses: training rounds for the first four; for a layer rounds that
-its training did not see (validation rounds).
+Give rounds that were collected for this and that no report uses: training rounds for all but the last; for a layer rounds
+that its training did not see (validation rounds).
 
 The values are measured one constant at a time, the others as they are. Nothing is written: a change of a constant changes
 results, so it is made by hand, with the table in the commit.
@@ -30,6 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aircomp.aggregation import aggregate, readout
 from aircomp.channel.awgn import transmit
 from aircomp.common import rng as rngs
 from aircomp.decode import amp_da_net, estimate, side
@@ -46,6 +48,7 @@ FACTORS = (0.5, 0.71, 1.0, 1.41, 2.0)
 """A constant is tried at these multiples of what it is."""
 AGREEMENTS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08)
 STRENGTHS = (10.0, 30.0, 100.0, 300.0)
+OPEN = (1.0, 2.0, 3.0, 5.0, 10.0)
 TRUSTED = ((0.2, 0.4), (0.3, 0.5), (0.4, 0.6), (0.5, 0.7), (0.6, 0.8))
 WORSE = 0.0005
 """Count accuracies that differ by less are the same: the update NMSE then decides."""
@@ -180,6 +183,26 @@ def fit_strength(task: Task, layer: CommunicationLayer) -> None:
     report("strength", tried, side.STRENGTH, best_by_counts(tried))
 
 
+def fit_open(task: Task, layer: CommunicationLayer) -> None:
+    """Try how much of the gap to the number of devices a slot's soft counts take."""
+    decoder, tried = layer.decoder(snr_reference=task.snr_reference), {}
+    rounds = [
+        (snr_db, saved, counts, decoder.decode(received, saved.popularity, slot_layers=saved.slot_layers))
+        for snr_db, saved, counts, received in task.transmissions(layer.codebook)
+    ]
+    for value in OPEN:
+        found: dict[float, list[Row]] = {snr_db: [] for snr_db in task.snr_db}
+        with constant(readout, "OPEN", value):
+            for snr_db, saved, counts, result in rounds:
+                words, truth = saved.quant_codebook, aggregate("mean", counts, saved.quant_codebook)
+                integers = aggregate("mean", result.counts, words)
+                error = readout.soft_mean(result.mean, words, integers, "unbiased") - truth
+                found[snr_db].append({"update_nmse_soft": float(error.square().sum() / truth.square().sum())})
+        tried[value] = {snr_db: mean_of(rows) for snr_db, rows in found.items()}
+    best = min(tried, key=lambda value: statistics.fmean(row["update_nmse_soft"] for row in tried[value].values()))
+    report("open", tried, readout.OPEN, best)
+
+
 def fit_agreement_of_layer(task: Task, layer: CommunicationLayer) -> None:
     """Try the agreement in the estimates that a trained layer starts from."""
     tried = {}
@@ -196,6 +219,7 @@ FITS: dict[str, Callable[[Task, CommunicationLayer], None]] = {
     "trust": fit_trust,
     "agreement": fit_agreement,
     "strength": fit_strength,
+    "open": fit_open,
     "agreement-of-layer": fit_agreement_of_layer,
 }
 

@@ -14,7 +14,11 @@ Readout = Literal["auto", "integers", "soft", "norm", "unbiased"]
 """The mean of the decoded integers, of their posterior means, the latter at the norm of the former, or not shrunk; auto is
 the last one for the mean, and integers for every other rule."""
 
-MIN_DEVICES = 1e-3  # soft counts with a smaller sum mean that nobody sent
+MIN_DEVICES = 1e-3
+"""Soft counts with a smaller sum mean that nobody sent: a thousandth of a device is far below every estimate's error."""
+OPEN = 3.0
+"""Variance of what is open in a slot at which half of the gap to the sum is taken. Fitted: `tools/fit_constants.py open`
+tries others on training rounds and prints the update NMSE of each."""
 
 
 def check_readout(rule: str | Rule, readout: Readout) -> None:
@@ -56,14 +60,14 @@ def towards_sum(soft_counts: Float[Tensor, "slots codewords"], devices: float) -
 
     No decoder's posterior means know that they must. A count with fractional part $p$ is taken for one of the two integers
     around it, with variance $p(1-p)$; the gap is shared out by these variances, and the less of it the larger their sum
-    $v$ is, $1/(1 + v/3)$: where a slot tells little, neither does its gap.
+    $v$ is, $1/(1 + v/3)$ with 3 for `OPEN`: where a slot tells little, neither does its gap.
     """
     part = soft_counts - soft_counts.floor()
     open_ = part * (1 - part)
     total = open_.sum(1, keepdim=True)
     gap = devices - soft_counts.sum(1, keepdim=True)
     share = open_ / total.clamp(min=torch.finfo(total.dtype).tiny)  # a certain slot has nothing to move
-    return (soft_counts + share * gap / (1 + total / 3)).clamp_min(0)
+    return (soft_counts + share * gap / (1 + total / OPEN)).clamp_min(0)
 
 
 def with_norm_of(model: Float[Tensor, "slots fragment"], update: Float[Tensor, "slots fragment"]) -> Tensor:

@@ -310,6 +310,8 @@ class _Run:
     before: Transform | None
     after: Transform | None
     on_round: OnRound | None
+    told: tuple[str, ...] = ()
+    """What reached the base station outside the radio in the last round."""
 
     def execute(self, out: Path | None, *, resume: bool) -> Simulation:
         experiment = self.experiment
@@ -381,6 +383,8 @@ class _Run:
                     after = self._with_statistics(after, base_samples, watch)
                     record |= self._evaluate(after, watch)
                 record["seconds"] = {k: round(v, 6) for k, v in watch.seconds.items()}
+                if happened is not None:
+                    self.told = happened.exchange.air.side_information
                 with deferred():
                     journal.add(record)
                     if self.on_round:
@@ -419,7 +423,7 @@ class _Run:
     def _summary(self, metrics: list[Record], seconds: float) -> results.Row:
         experiment, num_params = self.experiment, self.model.num_params
         snr_db = experiment.applied_snr_db if self.link.uplink.uses_radio else None
-        side_information = list(self.link.uplink.side_information)
+        side_information = list(dict.fromkeys((*self.link.uplink.side_information, *self.told)))
         has_buffers = any(b.is_floating_point() for b in self.model.module.buffers())
         if has_buffers and experiment.buffers in BUFFERS_BESIDE:
             side_information.append(BUFFERS_BESIDE[experiment.buffers])
