@@ -14,7 +14,7 @@ from aircomp.decode.gamp import Gamp
 from aircomp.decode.rounding import round_to_sum
 from aircomp.device.feedback import FeedbackSettings, remember
 from aircomp.encode.codebook import count, make_codebook
-from aircomp.errors import ConfigError
+from aircomp.errors import ArtefactError, ConfigError
 from aircomp.link import Link, broadcast, carry, communicate, encode, sound
 from aircomp.quantize.codebook import QuantizeSettings, build
 from aircomp.quantize.fragment import split
@@ -246,6 +246,12 @@ def test_the_decoder_is_told_the_noise_that_copies_reveal_if_it_is_one_for_all(r
     # with one copy it is the decoder's estimate, which is rough
     assert exchange.output.diagnostics["snr_db_hat"] == pytest.approx(-3.0, abs=1.5)
     assert float(exchange.memory[SNR_DB]) == exchange.output.diagnostics["snr_db_hat"]
+
+
+@pytest.mark.parametrize("value", [torch.zeros(2), torch.tensor(1), torch.zeros(0)])
+def test_a_memory_that_makes_no_sense_is_refused(value, rng):
+    with pytest.raises(ArtefactError, match=r"the uplink remembers snr_db as .* expected one number"):
+        broadcast(repeated("auto"), heavy_tailed(1, 403, rng)[0], {SNR_DB: value}, 0)
 
 
 def test_auto_follows_the_snr_it_is_told(rng):

@@ -32,7 +32,7 @@ from aircomp.decode.side import visible_side_information
 from aircomp.encode.codebook import count
 from aircomp.encode.schedule import choose_repeat, put_slots, schedule, take_slots
 from aircomp.encode.signal import Codewords
-from aircomp.errors import ConfigError
+from aircomp.errors import ArtefactError, ConfigError
 from aircomp.measure import metrics
 from aircomp.quantize.codebook import Quantizer, build
 from aircomp.quantize.fragment import join, num_slots, split
@@ -80,6 +80,16 @@ def stands_for(indices: Int[Tensor, "devices asked"], announced: Announced) -> F
     return join(put_slots(lookup(indices, codebook), asked, slots), announced.num_params)
 
 
+def _remembered_snr(memory: Memory) -> float | None:
+    """Return the SNR of the last round, which may come from a file."""
+    found = memory.get(SNR_DB)
+    if found is not None and (found.numel() != 1 or not found.is_floating_point()):
+        raise ArtefactError(
+            f"the uplink remembers {SNR_DB} as {found.dtype} {list(found.shape)}; expected one number, so start the run anew"
+        )
+    return None if found is None else float(found)
+
+
 class DigitalUplink(Scheme):
     """One scheme for each decoder and random-access codebook.
 
@@ -114,7 +124,7 @@ class DigitalUplink(Scheme):
         settings, layers = self.settings.quantize, self.context.slot_layers
         fragments = split(base_update, settings.fragment_length)
         energy = fragments.square().sum(dim=1)
-        repeat = choose_repeat(self.settings.repeat, float(memory[SNR_DB]) if SNR_DB in memory else None, energy)
+        repeat = choose_repeat(self.settings.repeat, _remembered_snr(memory), energy)
         asked = schedule(energy, repeat)
         quantizer = build(take_slots(fragments, asked), settings, rng=rng)
         kept = Kept(quantizer, layers if layers is None or asked is None else layers[asked], asked, repeat)
