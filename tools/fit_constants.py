@@ -46,7 +46,7 @@ from aircomp.train.fragments import FragmentRound, load_round, round_files
 
 FACTORS = (0.5, 0.71, 1.0, 1.41, 2.0)
 """A constant is tried at these multiples of what it is."""
-AGREEMENTS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08)
+AGREEMENTS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.16)
 STRENGTHS = (10.0, 30.0, 100.0, 300.0)
 OPEN = (1.0, 2.0, 3.0, 5.0, 10.0)
 TRUSTED = ((0.2, 0.4), (0.3, 0.5), (0.4, 0.6), (0.5, 0.7), (0.6, 0.8))

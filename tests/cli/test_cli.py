@@ -89,6 +89,9 @@ def test_default_directories_are_new_each_time(tmp_path, monkeypatch):
         (["cost"], "--model"),
         (["cost", "--parameters", "-1"], "parameters is -1; expected an integer of at least 1"),
         (["bench", "decod"], "did you mean 'decode'"),
+        (["bench"], "no subcommand was given"),
+        (["data"], "no subcommand was given"),
+        (["central", "digits", "--device", "cuda"], "use --device cpu"),
     ],
 )
 def test_mistakes_exit_with_2_and_a_sentence(args, message, capsys, tmp_path, monkeypatch):

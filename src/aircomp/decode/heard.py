@@ -78,6 +78,9 @@ def hear(codebook: Float[Tensor, "codewords uses"], seen: Observation) -> Heard:
         ConfigError: If `num_active` is no number of devices.
     """
     received, num_active = seen.received, seen.num_active
+    for name, given in vars(seen).items():
+        if isinstance(given, Tensor) and given.is_meta:
+            raise ShapeError(f"{name} is on the meta device and has no values; expected a tensor with some")
     popularity = check_received(received, seen.popularity, codebook).to(received)
     if num_active is not None:
         check_num_active(num_active)

@@ -19,7 +19,18 @@ from aircomp.measure.fields import with_current_names
 
 log = logging.getLogger(__name__)
 
-SUMMED = ("num_active", "num_active_hat", "test_accuracy", "test_loss", "seconds_left")
+SUMMED = (
+    "num_active",
+    "num_active_hat",
+    "test_accuracy",
+    "test_loss",
+    "seconds_left",
+    "channel_uses",
+    "energy_per_device",
+    "energy_max",
+    "energy_nominal",
+    "peak_power",
+)
 """Fields of a record that a resumed run computes with."""
 
 

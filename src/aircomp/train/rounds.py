@@ -8,6 +8,7 @@ What the slots of a round share (the number of active devices, the popularity) i
 """
 
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -181,7 +182,7 @@ def load_rounds(directories: Sequence[Path], settings: RoundsSettings, *, seed: 
         ArtefactError: If a directory or file is missing, damaged, or does not go with the others.
         ConfigError: If a directory is given twice, or there are fewer than three rounds.
     """
-    resolved = [directory.resolve() for directory in directories]
+    resolved = [os.path.realpath(directory) for directory in directories]  # which takes a loop of links as it is
     if len(set(resolved)) < len(resolved):
         raise ConfigError("a fragments directory was given twice; rounds would be both trained on and held out")
     files = [path for directory in directories for path in round_files(directory)]
