@@ -20,9 +20,6 @@ from aircomp.uplinks.outputs import Vectors
 from aircomp.uplinks.schemes import make_uplink
 from aircomp.uplinks.settings import UplinkSettings
 
-SLOW = ("posterior",)
-"""Sampling: its own tests check it on small rounds."""
-
 
 @pytest.fixture(scope="session")
 def analog_sum():
@@ -35,7 +32,10 @@ def analog_sum():
     del sys.modules["analog_sum"]
 
 
-@pytest.mark.parametrize("name", [name for name in aircomp.uplink_names() if name not in SLOW])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name == "posterior" else ()) for name in aircomp.uplink_names()],
+)
 def test_every_uplink_passes(name):
     quantize = QuantizeSettings(fragment_length=20, num_codewords=128 if name == "amp-da-net" else 64)
     check_uplink(lambda: make_uplink(UplinkSettings(name=name, quantize=quantize)))
