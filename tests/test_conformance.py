@@ -13,6 +13,7 @@ from aircomp.channel import Awgn, ChannelSettings, PowerSettings, make_channel
 from aircomp.channel.base import AtDevices, Csi
 from aircomp.channel.signal import Gains, Symbols
 from aircomp.errors import ConfigError, PowerMismatch
+from aircomp.link import Link, communicate
 from aircomp.quantize.codebook import Quantizer, QuantizeSettings, build
 from aircomp.testing import check_channel, check_quantizer, check_rule, check_uplink
 from aircomp.uplinks.ideal import IdealUplink
@@ -221,3 +222,37 @@ def test_a_quantiser_with_a_wrong_popularity_fails():
 
     with pytest.raises(AssertionError, match="sums to 2, not to one"):
         check_quantizer(wrong)
+
+
+# ── complex signals ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_two_real_uses_packed_into_a_complex_one_cost_and_meet_the_same(analog_sum, rng):
+    class Packed(analog_sum):
+        def broadcast(self, base_update, memory, *, rng):
+            announced = super().broadcast(base_update, memory, rng=rng)
+            return replace(announced, num_uses=announced.num_uses // 2)
+
+        def encode(self, messages, announced, csi, *, rng):
+            whole = replace(announced, num_uses=2 * announced.num_uses)
+            sent = super().encode(messages, whole, csi, rng=rng)
+            pairs = torch.view_as_complex(sent.signal.values.unflatten(2, (-1, 2)))
+            return replace(sent, signal=Symbols(pairs, 2 * sent.signal.power), pilot_uses=sent.pilot_uses // 2)
+
+        def decode(self, received, announced, csi):
+            return super().decode(torch.view_as_real(received).flatten(2), announced, csi)
+
+    base, *messages = torch.randn(7, 6400, generator=rng).unbind()
+    exchanges = [
+        communicate(Link(uplink, Awgn(0.0, "transmit")), base, torch.stack(messages), {}, 0)
+        for uplink in (analog_sum(), Packed())
+    ]
+    real, packed = (exchange.air for exchange in exchanges)
+    assert (packed.channel_uses, packed.pilot_uses) == (real.channel_uses, real.pilot_uses)
+    assert packed.nominal_energy == pytest.approx(real.nominal_energy)
+    torch.testing.assert_close(packed.energy, real.energy)
+    truth = torch.stack(messages).mean(dim=0)
+    errors = [float((e.update - truth).square().mean()) for e in exchanges]
+    assert errors[0] == pytest.approx(
+        errors[1], rel=0.1
+    )  # 6,400 squares: 1.8 % standard deviation, and the pilots' noise

@@ -53,6 +53,11 @@ class Link:
     def __post_init__(self) -> None:
         check_rule(self.uplink.offers, self.rule, self.readout)
 
+    @property
+    def way(self) -> Channel:
+        """What the signals really go through: bounds that are told the truth have no radio between."""
+        return self.channel if self.uplink.uses_radio else Direct()
+
     def rng(self, purpose: str, index: int) -> torch.Generator:
         """Return the generator of a purpose in a round."""
         return rngs.generator(self.seed, purpose, index)
@@ -110,8 +115,7 @@ def broadcast(link: Link, base_update: Float[Tensor, " params"], memory: Memory,
 
 def sound(link: Link, num_devices: int, announced: Announced, index: int) -> Csi:
     """Draw the round's channel state, the same for every scheme."""
-    channel = link.channel if link.uplink.uses_radio else Direct()
-    return channel.sound(num_devices, announced.num_uses, rng=link.rng("fading", index))
+    return link.way.sound(num_devices, announced.num_uses, rng=link.rng("fading", index))
 
 
 def encode(link: Link, messages: Float[Tensor, "devices params"], announced: Announced, csi: Csi, index: int) -> Sent:
@@ -123,8 +127,7 @@ def encode(link: Link, messages: Float[Tensor, "devices params"], announced: Ann
 
 def carry(link: Link, sent: Sent, csi: Csi, index: int) -> Any:
     """Let the air add it all up."""
-    channel = link.channel if link.uplink.uses_radio else Direct()
-    return channel.carry(sent.signal, csi, rng=link.rng("noise", index))
+    return link.way.carry(sent.signal, csi, rng=link.rng("noise", index))
 
 
 def decode(link: Link, received: Any, announced: Announced, csi: Csi) -> tuple[Output, Memory]:

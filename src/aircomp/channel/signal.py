@@ -43,6 +43,11 @@ class Signal(Protocol):
         """
         ...
 
+    @property
+    def is_complex(self) -> bool:
+        """Whether a channel use carries two real numbers."""
+        ...
+
     def superpose(self, gains: Gains | None) -> Inexact[Tensor, "antennas slots uses"]:
         """Add the devices up as every antenna hears them; None means one antenna and gains of one."""
         ...
@@ -66,6 +71,11 @@ class Symbols:
 
     values: Inexact[Tensor, "devices slots uses"]
     power: float
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the symbols are."""
+        return self.values.is_complex()
 
     def superpose(self, gains: Gains | None) -> Inexact[Tensor, "antennas slots uses"]:
         """Add the devices up as every antenna hears them."""

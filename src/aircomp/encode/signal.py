@@ -33,6 +33,11 @@ class Codewords:
         """Mean power per channel use of codewords of energy one."""
         return 1 / self.codebook.shape[1]
 
+    @property
+    def is_complex(self) -> bool:
+        """Whether the codewords are."""
+        return self.codebook.is_complex()
+
     def superpose(self, gains: SlotGains | None) -> Inexact[Tensor, "antennas slots uses"]:
         """Add codewords up: the gains of those who chose a codeword first, then one product with the codebook."""
         if gains is None:

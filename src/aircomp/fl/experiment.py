@@ -134,7 +134,7 @@ class Experiment(Settings):
     buffers: Buffers = "average"
     """BatchNorm statistics: averaged exactly outside the radio (declared), kept local (tests use the base station's),
     recomputed on the base station's data, or estimated: summed exactly and divided by the rounded estimate of the number
-    of devices, an error of the authors' code that explains their Table I."""
+    of devices, as the authors' code does, which explains a part of their Table I."""
     start: str = ""
     """Begin from this trained model: a finished run, or a safetensors file of parameters and buffers."""
     data: DataSettings = DataSettings()

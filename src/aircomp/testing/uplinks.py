@@ -74,10 +74,8 @@ def _check_form(exchange: Exchange, uplink: Uplink) -> None:
     for name, value in exchange.memory.items():
         assert isinstance(value, Tensor), f"it remembers {name} as {type(value).__name__}, expected a tensor"
     if exchange.announced.num_uses and uplink.uses_radio:
-        spent = exchange.sent.signal.superpose(None)
-        sent = spent[0].numel() * (2 if spent.is_complex() else 1)
-        announced = exchange.announced.num_uses
-        assert sent == announced, f"it announced {announced} real channel uses and sent {sent}"
+        sent, announced = exchange.sent.signal.superpose(None)[0].numel(), exchange.announced.num_uses
+        assert sent == announced, f"it announced {announced} channel uses and sent {sent}"
 
 
 def _check_clean(exchange: Exchange, messages: Tensor, uplink: Uplink) -> None:

@@ -42,7 +42,7 @@ class Announced:
 
     num_params: int
     num_uses: int
-    """Real channel uses of the round; a complex one counts as two."""
+    """Channel uses of the round as its signal counts them; the meter counts a complex one as two real ones."""
     downlink: Mapping[str, Tensor] = field(default_factory=dict)
     """What devices are told, by name; the meter counts its bits."""
     kept: Any = None
@@ -59,7 +59,7 @@ class Sent:
     delivered: Bool[Tensor, "devices slots"] | None = None
     """Which slots each device sent in: silence is per coherence block. None: everybody in all of them."""
     pilot_uses: int = 0
-    """Real channel uses of the round that carry pilots."""
+    """Channel uses of the round that carry pilots, counted like those of the round."""
 
 
 @runtime_checkable

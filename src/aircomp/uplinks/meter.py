@@ -50,10 +50,11 @@ def measure(uplink: Uplink, announced: Announced, sent: Sent, csi: Csi) -> Air:
         boost = csi.at_devices.scale.abs().double().square().to(spent.device)
         boost = boost[:, slot_blocks(slots, uses, csi.at_devices.block_uses)]
         spent, peak = spent * boost, peak * boost
+    real = 2 if sent.signal.is_complex else 1
     return Air(
         num_slots=slots,
-        channel_uses=announced.num_uses,
-        pilot_uses=sent.pilot_uses,
+        channel_uses=real * announced.num_uses,
+        pilot_uses=real * sent.pilot_uses,
         energy=spent.sum(dim=1).cpu(),
         nominal_energy=sent.signal.power * announced.num_uses,
         peak_power=float(peak.max()) if peak.numel() else 0.0,
