@@ -12,6 +12,7 @@ import aircomp
 from aircomp.channel import Awgn, ChannelSettings, PowerSettings, make_channel
 from aircomp.channel.base import AtDevices, Csi
 from aircomp.channel.signal import Gains, Symbols
+from aircomp.common.rng import generator
 from aircomp.errors import ConfigError, PowerMismatch
 from aircomp.link import Link, communicate
 from aircomp.quantize.codebook import Quantizer, QuantizeSettings, build
@@ -183,6 +184,10 @@ def test_silence_is_per_block_and_stays_in_the_error_memory(uplink, analog_sum, 
         **chosen,
     )
     exchange = happened[0]
+    sounded = Inverted(200.0).sound(len(exchange.messages), exchange.announced.num_uses, rng=generator(0, "fading", 0))
+    speaking = sounded.at_devices.speaking(exchange.announced.num_uses // 64, 64)
+    spoken = speaking.repeat_interleave(64 if uplink == "analog" else 20, dim=1)[:, : exchange.messages.shape[1]]
+    assert not exchange.sent.reconstruction[~spoken].any()
     silent = ~exchange.sent.reconstruction.bool()
     assert 0.02 < float(silent.float().mean()) < 0.5  # 15 % of the blocks are too weak
     for message, reconstruction, memory in zip(
