@@ -7,8 +7,9 @@ from aircomp.channel.awgn import Awgn
 from aircomp.cli.common import given_settings, with_full_names
 from aircomp.common.settings import Except, all_needs, check_given, setting_paths
 from aircomp.errors import ConfigError
+from aircomp.fl.configure import check_overrides, configure, full_name
 from aircomp.fl.experiment import Experiment, load_experiment, preset_names, read_toml
-from aircomp.fl.simulate import check_overrides, configure, full_name, simulate
+from aircomp.fl.simulate import simulate
 from aircomp.train.recipe import PretrainSettings
 
 

@@ -5,8 +5,9 @@ import pytest
 from aircomp.cli.common import with_full_names
 from aircomp.common.artefact import read_tensors, write_tensors
 from aircomp.errors import ConfigError
+from aircomp.fl.configure import full_name
 from aircomp.fl.experiment import Experiment, present_name, read_toml
-from aircomp.fl.simulate import full_name, simulate
+from aircomp.fl.simulate import simulate
 from helpers.records import without_times
 
 OLDER = """

@@ -104,7 +104,7 @@ def flags_of(options: str) -> tuple[list[Flag], list[Flag]]:
 
 def other_names() -> dict[str, str]:
     """Return settings by their short and older names."""
-    from aircomp.fl.simulate import SHORT_NAMES, full_name
+    from aircomp.fl.configure import SHORT_NAMES, full_name
 
     older = ("uplink", "side_information", "encode.layer", "encode.codebook", "air.repeat", "quantize.num_codewords")
     return {name: full_name(name) for name in (*SHORT_NAMES, *older)}

@@ -4,7 +4,7 @@ import pytest
 
 from aircomp.data.images import locate
 from aircomp.errors import AirCompError
-from aircomp.fl.simulate import configure
+from aircomp.fl.configure import configure
 from aircomp.reproduce.catalogue import RESULTS, result_of, results_at
 from aircomp.reproduce.jobs import in_order, run_jobs
 from aircomp.reproduce.scales import SCALES

@@ -26,8 +26,9 @@ from aircomp.engines.local import one_thread
 from aircomp.engines.trainer import BASE_STATION, Task, Trainer
 from aircomp.errors import AirCompError
 from aircomp.fl import models
+from aircomp.fl.configure import configure
 from aircomp.fl.experiment import Experiment
-from aircomp.fl.simulate import configure, evaluate, simulate
+from aircomp.fl.simulate import evaluate, simulate
 from aircomp.uplinks.base import UplinkContext
 from aircomp.uplinks.schemes import make_uplink
 

@@ -13,7 +13,8 @@ from aircomp.common import results
 from aircomp.common.outdir import open_directory
 from aircomp.data.images import load
 from aircomp.fl.central import CentralSettings, train_centrally
-from aircomp.fl.simulate import build_model, configure, full_name
+from aircomp.fl.configure import configure, full_name
+from aircomp.fl.simulate import build_model
 
 
 @dataclass(frozen=True)

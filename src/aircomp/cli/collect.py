@@ -11,8 +11,8 @@ from aircomp.cli.common import given_settings, output_directory, parse, print_ta
 from aircomp.cli.simulate import Options as RunOptions
 from aircomp.cli.simulate import split_preset, starting_point
 from aircomp.common.settings import check_given
+from aircomp.fl.configure import full_name
 from aircomp.fl.experiment import Experiment
-from aircomp.fl.simulate import full_name
 from aircomp.measure.fields import columns_of
 from aircomp.train.collect import collect
 

@@ -14,7 +14,7 @@ from aircomp.common.checks import check_number
 from aircomp.common.outdir import open_directory
 from aircomp.errors import ConfigError
 from aircomp.fl import models
-from aircomp.fl.simulate import full_name
+from aircomp.fl.configure import full_name
 from aircomp.layer import has_bundled_layer
 from aircomp.measure.fields import columns_of
 from aircomp.uplinks.cost import Radio, round_cost

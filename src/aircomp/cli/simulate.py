@@ -19,9 +19,10 @@ from aircomp.cli.common import (
 )
 from aircomp.common.settings import check_given
 from aircomp.errors import ArtefactError, ConfigError
+from aircomp.fl.configure import full_name
 from aircomp.fl.experiment import Experiment, load_experiment, preset_names, read_toml
 from aircomp.fl.own import OwnParts
-from aircomp.fl.simulate import Simulation, full_name, simulate
+from aircomp.fl.simulate import Simulation, simulate
 from aircomp.measure.fields import columns_of
 from aircomp.report.curves import draw_run
 

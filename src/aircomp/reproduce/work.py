@@ -13,10 +13,11 @@ from aircomp.data.images import load
 from aircomp.device.update import FlatModel
 from aircomp.engines.local import one_thread
 from aircomp.fl.central import CentralSettings, train_centrally
+from aircomp.fl.configure import configure
 from aircomp.fl.evaluate import evaluate as evaluate_model
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.round import Record
-from aircomp.fl.simulate import build_model, configure, partition_of, simulate
+from aircomp.fl.simulate import build_model, partition_of, simulate
 from aircomp.fl.start import load_start
 from aircomp.layer import CommunicationLayer
 from aircomp.measure.metrics import quantization_nmse

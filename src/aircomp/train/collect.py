@@ -10,9 +10,10 @@ from typing import Any
 from aircomp.common.checks import check_callable, check_path
 from aircomp.common.outdir import as_directory
 from aircomp.errors import ConfigError
+from aircomp.fl.configure import check_overrides, configure
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.round import Record, Round
-from aircomp.fl.simulate import Simulation, check_overrides, configure, simulate
+from aircomp.fl.simulate import Simulation, simulate
 from aircomp.quantize.fragment import split
 from aircomp.train.fragments import FragmentRound, save_round, write_description
 from aircomp.uplinks.digital import Kept

@@ -1,0 +1,108 @@
+"""From a preset, keywords and a user's own parts to the settings of a run, and what is refused before it begins."""
+
+from pathlib import Path
+from typing import Any
+
+from aircomp.aggregation import aggregator_names
+from aircomp.common.checks import check_device
+from aircomp.common.settings import check_given, given_paths
+from aircomp.errors import ConfigError, unknown_name
+from aircomp.fl.experiment import Buffers, Experiment, load_experiment, present_name
+from aircomp.fl.own import check_parts, part_name
+from aircomp.fl.participation import check_participation
+from aircomp.uplinks.base import Uplink
+
+SHORT_NAMES = {
+    "snr_db": "channel.snr_db",
+    "snr_reference": "channel.snr_reference",
+    "aggregator": "aggregate.rule",
+    "layer": "uplink.layer",
+}
+"""Keywords of `simulate` that stand for a setting further down."""
+PLACES = {
+    "model": "model.name",
+    "dataset": "data.name",
+    "uplink": "uplink.name",
+    "decoder": "uplink.name",
+    "aggregator": "aggregate.rule",
+}
+"""Settings that name a built-in part; a part of the user's own puts its name there."""
+
+
+def configure(
+    preset: str | Path | Experiment, overrides: dict[str, Any], own: dict[str, Any] | None = None
+) -> Experiment:
+    """Return the preset with overrides in place; every mistake is reported with its path.
+
+    Args:
+        preset: As for `simulate`.
+        overrides: Settings by name.
+        own: The user's own parts by keyword of `simulate`; each gives its name to the settings in place of a built-in's.
+    """
+    check_parts(own or {})
+    experiment = preset if isinstance(preset, Experiment) else load_experiment(preset)
+    experiment = name_parts(experiment.changed(**_full_names(overrides)), own or {})
+    if not experiment.own.aggregator and experiment.aggregate.rule not in aggregator_names():
+        raise unknown_name("aggregation rule", experiment.aggregate.rule, aggregator_names())
+    if experiment.own.channel and experiment.uplink.name in ("ideal", "perfect"):
+        raise ConfigError(
+            f"a channel was given, but uplink = {experiment.uplink.name!r} has none; choose a digital one, say gamp"
+        )
+    check_participation(experiment.participation, experiment.devices.total)
+    check_device("device", experiment.device)
+    return experiment
+
+
+def check_buffers(policy: Buffers, uplink: Uplink) -> None:
+    """Refuse to divide by an estimate that there is none of.
+
+    Raises:
+        ConfigError: If the uplink is told the number of devices.
+    """
+    if policy == "estimated" and not getattr(uplink, "estimates_num_active", True):
+        raise ConfigError(
+            f"buffers = 'estimated' divides by the estimated number of devices, but uplink = {uplink.name!r} estimates "
+            "nothing; use buffers = 'average', or a digital uplink"
+        )
+
+
+def check_radio(uplink: Uplink, overrides: dict[str, Any]) -> None:
+    """Refuse settings of a channel that an uplink of the user's own does not use.
+
+    Raises:
+        ConfigError: Naming the setting.
+    """
+    for path in given_paths(_full_names(overrides)):
+        if path.split(".")[0] in ("channel", "power") and not uplink.uses_radio:
+            raise ConfigError(f"{path} was given but has no effect: the uplink {uplink.name!r} does not use the radio")
+
+
+def check_overrides(experiment: Experiment, overrides: dict[str, Any]) -> None:
+    """Refuse, or warn of, keywords without effect on the experiment (see `settings.check_given`)."""
+    check_given(experiment, given_paths(_full_names(overrides)))
+
+
+def full_name(name: str) -> str:
+    """Return the path of a setting that has a short or an older name; others are themselves."""
+    return present_name(SHORT_NAMES.get(name, name))
+
+
+def _full_names(overrides: dict[str, Any]) -> dict[str, Any]:
+    return {full_name(name): value for name, value in overrides.items()}
+
+
+def name_parts(experiment: Experiment, own: dict[str, Any]) -> Experiment:
+    """Return the settings with the names of the user's own parts.
+
+    Raises:
+        ConfigError: If the settings come from a run with parts that are missing here.
+    """
+    names = {name: part_name(part) for name, part in own.items()}
+    if missing := {k: v for k, v in experiment.own.names.items() if k not in names}:
+        parts = ", ".join(f"{k} = {v}" for k, v in missing.items())
+        raise ConfigError(
+            f"these settings are of a run from Python with parts of its own ({parts}); "
+            "run it with aircomp.simulate and the same parts"
+        )
+    changed = {"own": names} | {PLACES[k]: v for k, v in names.items() if k in PLACES}
+    return experiment.changed(**changed) if names else experiment
