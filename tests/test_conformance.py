@@ -34,6 +34,7 @@ def analog_sum():
     del sys.modules["analog_sum"]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.slow if name == "posterior" else ()) for name in aircomp.uplink_names()],
@@ -43,6 +44,7 @@ def test_every_uplink_passes(name):
     check_uplink(lambda: make_uplink(UplinkSettings(name=name, quantize=quantize)))
 
 
+@pytest.mark.seconds
 def test_a_repeated_link_passes():
     quantize = QuantizeSettings(fragment_length=20, num_codewords=64)
     check_uplink(lambda: make_uplink(UplinkSettings(name="gamp", quantize=quantize, repeat=2)))
