@@ -20,7 +20,7 @@
 is metered from what was sent (`uplinks/meter.py`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -100,7 +100,7 @@ def communicate(
     csi = sound(link, len(messages), announced, index)
     sent = encode(link, messages, announced, csi, index)
     received = carry(link, sent, csi, index)
-    output, memory = decode(link, received, announced, csi)
+    output, memory = decode(link, received, replace(announced, agreed=sent.agreed), csi)
     update = aggregate(link, output)
     air = measure(link.uplink, announced, sent, csi)
     return Exchange(base_update, messages, announced, sent, output, update, memory, air)

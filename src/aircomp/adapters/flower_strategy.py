@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -190,7 +190,8 @@ class UplinkStrategy(Strategy):
         link, announced = self.link, opened.announced
         csi = sound(link, len(answers), announced, index)
         messages, sent = self._sent(opened, answers, csi, index)
-        output, memory = decode(link, carry(link, sent, csi, index), announced, csi)
+        received = carry(link, sent, csi, index)
+        output, memory = decode(link, received, replace(announced, agreed=sent.agreed), csi)
         air = measure(link.uplink, announced, sent, csi)
         return Exchange(opened.base_update, messages, announced, sent, output, aggregate(link, output), memory, air)
 

@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -71,7 +71,10 @@ SMALL_GATE = 0.02
 # Where nothing is estimated: the paper's ten devices and half of each slot's power as noise (0 dB), and gates of EM that are
 # half open, because it then has all to learn.
 START_DEVICES, START_NOISE, START_GATE = 10.0, 0.5, 0.5
-BATCH_ESTIMATE = {"pilot_passes": 1, "fit_steps": 6}  # a batch tells too little for more, and training waits for it
+BATCH_ESTIMATE: dict[str, Any] = {
+    "pilot_passes": 1,
+    "fit_steps": 6,
+}  # a batch tells too little for more, and training waits for it
 # Of a codeword: tables of at most 2·256 + 1 offsets (`prior.MAX_REACH`) then stay below 9 MB, whatever the signal, and no
 # network was trained with so many devices.
 MAX_COUNT = 4096

@@ -143,8 +143,8 @@ def check_num_active(num_active: float) -> None:
         raise ConfigError(f"num_active is {num_active}; expected 0 to {MAX_DEVICES} devices, or None to estimate them")
 
 
-def check_codebook(codebook: Tensor) -> Tensor:
-    """Check that a random-access codebook is a finite matrix with unit-norm rows.
+def check_codebook(codebook: Tensor, *, unit_norm: bool = True) -> Tensor:
+    """Check that a random-access codebook is a finite matrix with unit-norm rows, or with rows of any energy but zero.
 
     Raises:
         ShapeError: If it is not; the tolerance is what float32 rounding of a normalised row can reach.
@@ -155,7 +155,12 @@ def check_codebook(codebook: Tensor) -> Tensor:
         raise ShapeError(f"codebook has shape {tuple(codebook.shape)}; expected a real matrix [codewords, uses]")
     if not torch.isfinite(codebook).all():
         raise ShapeError("codebook holds values that are not finite")
-    worst = (codebook.norm(dim=1) - 1).abs().max().item()
-    if worst > 1e-4:
+    lengths = codebook.norm(dim=1)
+    if not lengths.all():
+        raise ShapeError(
+            "codebook has a row of zeros, which nobody could hear; expected an energy above zero in every row"
+        )
+    worst = (lengths - 1).abs().max().item()
+    if unit_norm and worst > 1e-4:
         raise ShapeError(f"codebook rows must have unit norm; one is off by {worst:.3g}: divide each row by its norm")
     return codebook

@@ -31,6 +31,7 @@ class Gamp(BaseDecoder):
         codebook: Unit-norm codewords, one a row.
         settings: Its options.
         snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
+        unit_norm: Whether the codewords must have unit norm (`with_codebook`).
     """
 
     def __init__(
@@ -39,12 +40,22 @@ class Gamp(BaseDecoder):
         settings: GampSettings | None = None,
         *,
         snr_reference: SnrReference = "round",
+        unit_norm: bool = True,
     ):
-        settings = settings or GampSettings()
-        self.codebook = check_codebook(codebook)
+        self.settings = settings or GampSettings()
+        self.snr_reference: SnrReference = snr_reference
+        self.codebook = check_codebook(codebook, unit_norm=unit_norm)
         self.pilot = PilotEstimator(
-            codebook, snr_reference=snr_reference, agreement=settings.agreement, iterations=settings.iterations
+            codebook,
+            snr_reference=snr_reference,
+            agreement=self.settings.agreement,
+            iterations=self.settings.iterations,
+            unit_norm=unit_norm,
         )
+
+    def with_codebook(self, codebook: Float[Tensor, "codewords uses"]) -> "Gamp":
+        """Return the decoder of another codebook, whose codewords may differ in energy."""
+        return Gamp(codebook, self.settings, snr_reference=self.snr_reference, unit_norm=False)
 
     def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; with side information in two passes (`aircomp.decode.side`)."""

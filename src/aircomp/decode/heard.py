@@ -122,7 +122,7 @@ def exact_counts(
     It happens without noise on orthonormal codewords, and in silence. Such counts need no estimate, and this is where
     message passing, made for random codewords in noise, need not settle.
     """
-    counts = (received @ codebook.T).round_().clamp_min_(0)
+    counts = (received @ (codebook / codebook.square().sum(1, keepdim=True)).T).round_().clamp_min_(0)
     unexplained = (received - counts @ codebook).square().sum(1)
     # 100 dB below the signal: float32 rounds at about 130 dB; an energy beyond its range explains nothing
     exact = (unexplained <= 1e-10 * received.square().sum(1)) & unexplained.isfinite()

@@ -46,6 +46,7 @@ class PilotEstimator:
         iterations: Of message passing.
         pilot_passes: How often some slots are decoded to improve the estimates of the round.
         fit_steps: Of each fit to the moments of the round, at most.
+        unit_norm: Whether the codewords must have unit norm; otherwise the energy of what devices choose is one on average.
     """
 
     def __init__(
@@ -57,9 +58,14 @@ class PilotEstimator:
         iterations: int = 10,
         pilot_passes: int = 3,
         fit_steps: int = MAX_STEPS,
+        unit_norm: bool = True,
     ):
         check_choice("snr_reference", snr_reference, get_args(SnrReference))
-        self.codebook, self.snr_reference, self.agreement = check_codebook(codebook), snr_reference, agreement
+        self.codebook, self.snr_reference, self.agreement = (
+            check_codebook(codebook, unit_norm=unit_norm),
+            snr_reference,
+            agreement,
+        )
         self.iterations, self.pilot_passes, self.fit_steps = iterations, pilot_passes, fit_steps
 
     @torch.no_grad()
@@ -130,6 +136,7 @@ class PilotEstimator:
         noise_var = noise_var.clamp(min=MIN_NOISE)
         # the variance of the pseudo-channels is largest at the start, where the counts are as unsure as the prior
         widest = float(noise_var.max() + (variance(rate, self.agreement) @ book.rows_squared).max())
+        widest /= float(book.rows_squared.sum(1).min())  # a quiet codeword is seen through more noise
         reach = reach_for(widest, max_count=max(4, math.ceil(float(rate[0].sum()))))
         for first in range(0, len(received), chunk):
             rows = slice(first, first + chunk)

@@ -172,6 +172,7 @@ class Posterior(BaseDecoder):
         codebook: Unit-norm codewords, one a row.
         settings: Its options.
         snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
+        unit_norm: Whether the codewords must have unit norm (`with_codebook`).
     """
 
     def __init__(
@@ -180,9 +181,18 @@ class Posterior(BaseDecoder):
         settings: PosteriorSettings | None = None,
         *,
         snr_reference: SnrReference = "round",
+        unit_norm: bool = True,
     ):
-        self.codebook, self.settings = check_codebook(codebook), settings or PosteriorSettings()
-        self.pilot = PilotEstimator(codebook, snr_reference=snr_reference, agreement=self.settings.agreement)
+        self.codebook = check_codebook(codebook, unit_norm=unit_norm)
+        self.settings = settings or PosteriorSettings()
+        self.snr_reference: SnrReference = snr_reference
+        self.pilot = PilotEstimator(
+            codebook, snr_reference=snr_reference, agreement=self.settings.agreement, unit_norm=unit_norm
+        )
+
+    def with_codebook(self, codebook: Float[Tensor, "codewords uses"]) -> "Posterior":
+        """Return the decoder of another codebook, whose codewords may differ in energy."""
+        return Posterior(codebook, self.settings, snr_reference=self.snr_reference, unit_norm=False)
 
     def infer(self, seen: Observation) -> Decoded:
         """Estimate the counts of every slot; with side information from the rates of a first pass by message passing."""
@@ -236,7 +246,7 @@ class Posterior(BaseDecoder):
     def _decoded(self, received: Tensor, rate: Tensor, noise_var: Tensor, num_active: int) -> Tensor:
         """Return the labels [slots, devices] of the counts that message passing decodes, a block at a time."""
         book, noise_var = PreparedCodebook.of(self.codebook.to(received)), noise_var.clamp(min=MIN_NOISE)[:, None]
-        widest = float(noise_var.max() + (rate @ book.rows_squared).max())
+        widest = float(noise_var.max() + (rate @ book.rows_squared).max()) / float(book.rows_squared.sum(1).min())
         iterations, reach = self.pilot.iterations, reach_for(widest, max_count=max(4, num_active))
         blocks = zip(
             received.split(BLOCK), noise_var.split(BLOCK), rate.expand(len(received), -1).split(BLOCK), strict=True

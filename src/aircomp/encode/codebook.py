@@ -105,11 +105,11 @@ def _two_bases(n: int, l: int, rng: torch.Generator) -> Tensor:  # noqa: E741
     hadamard = torch.ones(1, 1, dtype=torch.float64, device=rng.device)
     while len(hadamard) < l:
         hadamard = torch.cat([torch.cat([hadamard, hadamard], 1), torch.cat([hadamard, -hadamard], 1)])
-    turn = _rotation(l, rng)
+    turn = random_rotation(l, rng)
     return torch.cat([turn, hadamard @ turn / math.sqrt(l)])[:n].float()
 
 
-def _rotation(l: int, rng: torch.Generator) -> Tensor:  # noqa: E741
+def random_rotation(l: int, rng: torch.Generator) -> Tensor:  # noqa: E741
     """Draw an orthogonal matrix uniformly.
 
     QR alone is not uniform: it fixes the signs in its own way. A positive diagonal of R makes it so.

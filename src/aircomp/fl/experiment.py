@@ -64,9 +64,12 @@ LATER = {
     "own": OwnParts().model_dump(mode="json"),
     "power": PowerSettings().model_dump(mode="json"),
     "channel.kind": "awgn",
+    "uplink.energy": "equal",
+    "uplink.pilots": None,
+    "uplink.peak": UplinkSettings().peak,
     **{
         f"uplink.{name}": getattr(UplinkSettings(), name).model_dump()
-        for name in ("amp_da", "gamp", "posterior", "nnls")
+        for name in ("amp_da", "gamp", "posterior", "nnls", "analog")
     },
 }
 """Settings that came later, at values that change nothing: there they are no part of a run's identity, so that runs which

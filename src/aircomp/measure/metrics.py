@@ -69,6 +69,12 @@ def update_nmse(
     return _normalized(error, power)
 
 
+def vector_nmse(truth: Float[Tensor, " params"], estimate: Float[Tensor, " params"]) -> float:
+    r"""Return $\lVert\hat u-u\rVert^2/\lVert u\rVert^2$ of an update."""
+    error = (estimate.double() - truth.double()).square().sum().item()
+    return _normalized(error, truth.double().square().sum().item())
+
+
 def pupe(truth: Real[Tensor, "slots codewords"], counts: Real[Tensor, "slots codewords"]) -> float:
     r"""Return the per-user probability of error: the share of sent messages missing from the decoded multiset.
 

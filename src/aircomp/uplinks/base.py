@@ -47,6 +47,8 @@ class Announced:
     """What devices are told, by name; the meter counts its bits."""
     kept: Any = None
     """What the base station remembers of it until it decodes: the scheme's own."""
+    agreed: Mapping[str, Tensor] = field(default_factory=dict)
+    """What devices and base station agreed on after it, from `Sent`."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,9 @@ class Sent:
     """Which slots each device sent in: silence is per coherence block. None: everybody in all of them."""
     pilot_uses: int = 0
     """Channel uses of the round that carry pilots, counted like those of the round."""
+    agreed: Mapping[str, Tensor] = field(default_factory=dict)
+    """What all devices and the base station agree on before they send, such as a common scale; the uplink's
+    `side_information` says what it takes."""
 
 
 @runtime_checkable
@@ -123,6 +128,10 @@ def where_speaking(messages: Float[Tensor, "devices params"], csi: AtDevices, us
     if speaking is None:
         return messages
     return messages * speaking.to(messages.device).repeat_interleave(uses, dim=1)[:, :num_params]
+
+
+MEAN_ENERGY = ("the mean energy of what devices want to send, which sets their common scale",)
+"""Side information of schemes whose devices agree on a scale."""
 
 
 class Scheme:

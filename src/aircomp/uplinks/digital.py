@@ -28,8 +28,11 @@ from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common.checks import check_type
 from aircomp.decode.base import Decoded, Decoder
 from aircomp.decode.copies import combine, estimate_snr_db
+from aircomp.decode.heard_pilots import hear_pilots
 from aircomp.decode.side import visible_side_information
 from aircomp.encode.codebook import count
+from aircomp.encode.energy import codeword_energies, limited, scale_to_one
+from aircomp.encode.pilots import WithPilots, num_pilots, pilot_sequence
 from aircomp.encode.schedule import choose_repeat, put_slots, schedule, take_slots
 from aircomp.encode.signal import Codewords
 from aircomp.errors import ArtefactError, ConfigError
@@ -37,12 +40,15 @@ from aircomp.measure import metrics
 from aircomp.quantize.codebook import Quantizer, build
 from aircomp.quantize.fragment import join, num_slots, split
 from aircomp.quantize.nearest import lookup, nearest
-from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext
+from aircomp.uplinks.base import MEAN_ENERGY, Announced, Memory, Scheme, Sent, UplinkContext
 from aircomp.uplinks.outputs import Counts
-from aircomp.uplinks.settings import UplinkSettings
+from aircomp.uplinks.settings import UNEQUAL, UplinkSettings
 
-SNR_DB = "snr_db"
-"""What the link remembers: the SNR of one channel use, as the base station estimated it last."""
+SNR_DB, NOISE_VAR = "snr_db", "noise_var"
+"""What the link remembers: the SNR of one channel use, and the noise variance of a slot as it is decoded, as the base station
+estimated them last."""
+SCALE = "scale"
+"""What devices and base station agree on where energies are matched: the factor that makes the mean energy one."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,10 @@ class Kept:
     """The slots to send, ascending; None means all of them."""
     repeat: int
     """How often each is sent."""
+    energies: Float[Tensor, " codewords"] | None = None
+    """Of the codewords, before devices and base station agree on their scale; None: all are one."""
+    pilots: int = 0
+    """Slots with pilots behind the others."""
 
 
 def choose_codewords(
@@ -80,12 +90,12 @@ def stands_for(indices: Int[Tensor, "devices asked"], announced: Announced) -> F
     return join(put_slots(lookup(indices, codebook), asked, slots), announced.num_params)
 
 
-def _remembered_snr(memory: Memory) -> float | None:
-    """Return the SNR of the last round, which may come from a file."""
-    found = memory.get(SNR_DB)
+def _remembered(memory: Memory, name: str) -> float | None:
+    """Return a number of the last round, which may come from a file."""
+    found = memory.get(name)
     if found is not None and (found.numel() != 1 or not found.is_floating_point()):
         raise ArtefactError(
-            f"the uplink remembers {SNR_DB} as {found.dtype} {list(found.shape)}; expected one number, so start the run anew"
+            f"the uplink remembers {name} as {found.dtype} {list(found.shape)}; expected one number, so start the run anew"
         )
     return None if found is None else float(found)
 
@@ -116,23 +126,46 @@ class DigitalUplink(Scheme):
                 f"quantize.num_codewords = {settings.quantize.num_codewords}, but the random-access codebook has "
                 f"{len(codebook)} codewords; make them equal"
             )
+        if settings.energy == "matched" and not hasattr(decoder, "with_codebook"):
+            raise ConfigError(
+                f"uplink.energy = 'matched' gives codewords unequal energies, and the decoder of {name!r} needs equal ones; "
+                f"use {' or '.join(UNEQUAL)}, or a decoder with the method with_codebook"
+            )
         self.name, self.codebook, self.decoder = name, codebook, decoder
         self.settings, self.context = settings, context or UplinkContext()
+        if settings.energy == "matched":
+            self.side_information = MEAN_ENERGY
 
     def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
         """Build the round's quantisation codebook from the base station's own fragments, and choose the slots to send."""
         settings, layers = self.settings.quantize, self.context.slot_layers
         fragments = split(base_update, settings.fragment_length)
         energy = fragments.square().sum(dim=1)
-        repeat = choose_repeat(self.settings.repeat, _remembered_snr(memory), energy)
+        repeat = choose_repeat(self.settings.repeat, _remembered(memory, SNR_DB), energy)
         asked = schedule(energy, repeat)
         quantizer = build(take_slots(fragments, asked), settings, rng=rng)
-        kept = Kept(quantizer, layers if layers is None or asked is None else layers[asked], asked, repeat)
+        energies = self._energies(quantizer, memory)
+        layers = layers if layers is None or asked is None else layers[asked]
+        kept = Kept(quantizer, layers, asked, repeat, energies, self._num_pilots(len(fragments)))
         downlink = {"codebook": quantizer.codebook, "popularity": quantizer.popularity}
         if asked is not None:
             downlink["asked"] = asked
-        uses = len(quantizer.base_indices) * repeat * self.codebook.shape[1]
+        if energies is not None:
+            downlink[NOISE_VAR] = memory[NOISE_VAR]  # from which devices compute the energies
+        uses = (len(quantizer.base_indices) * repeat + kept.pilots) * self.codebook.shape[1]
         return Announced(base_update.numel(), uses, downlink, kept)
+
+    def _energies(self, quantizer: Quantizer, memory: Memory) -> Float[Tensor, " codewords"] | None:
+        """Return what each codeword of the round gets; without an estimate of the noise all get the same."""
+        noise_var = _remembered(memory, NOISE_VAR)
+        if self.settings.energy == "equal" or noise_var is None:
+            return None
+        return codeword_energies(quantizer.codebook, quantizer.popularity, noise_var, self.settings.peak)
+
+    def _rows(self, energies: Float[Tensor, " codewords"], scale: float) -> Float[Tensor, "codewords uses"]:
+        """Return the random-access codebook of a round whose codewords differ in energy."""
+        amplitudes = limited(energies, scale, self.settings.peak).sqrt()
+        return self.codebook * amplitudes.to(self.codebook)[:, None]
 
     def encode(
         self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
@@ -149,15 +182,25 @@ class DigitalUplink(Scheme):
     ) -> Sent:
         """Send codewords that the devices have chosen; a silent device's do not count as sent."""
         kept: Kept = announced.kept
-        signal = Codewords(indices, self.codebook, kept.repeat)
-        speaking = csi.speaking(indices.shape[1] * kept.repeat, self.codebook.shape[1])
+        codebook, agreed = self.codebook, {}
+        if kept.energies is not None:
+            chosen = torch.bincount(indices.flatten(), minlength=len(kept.energies))
+            scale = scale_to_one(kept.energies, chosen, self.settings.peak)
+            codebook, agreed = self._rows(kept.energies, scale), {SCALE: torch.tensor(scale, dtype=torch.float64)}
+        signal = Codewords(indices, codebook, kept.repeat)
+        copies, uses = indices.shape[1] * kept.repeat, self.codebook.shape[1]
+        if kept.pilots:
+            signal = WithPilots(signal, pilot_sequence(uses), kept.pilots)
+        speaking = csi.speaking(copies + kept.pilots, uses)
+        pilot_uses = kept.pilots * uses
         if speaking is None:
-            return Sent(signal, reconstruction)
-        heard = speaking.view(*indices.shape, kept.repeat).any(dim=2).to(reconstruction)
+            return Sent(signal, reconstruction, pilot_uses=pilot_uses, agreed=agreed)
+        heard = speaking[:, :copies].reshape(*indices.shape, kept.repeat).any(dim=2).to(reconstruction)
         length = announced.downlink["codebook"].shape[1]
         slots = num_slots(announced.num_params, length)
         parts = put_slots(heard[..., None].expand(-1, -1, length), kept.asked, slots)
-        return Sent(signal, reconstruction * join(parts, announced.num_params), speaking)
+        reconstruction = reconstruction * join(parts, announced.num_params)
+        return Sent(signal, reconstruction, speaking, pilot_uses, agreed)
 
     def decode(
         self, received: Inexact[Tensor, "antennas slots uses"], announced: Announced, csi: AtReceiver
@@ -165,12 +208,15 @@ class DigitalUplink(Scheme):
         """Estimate how many devices sent each codeword in each slot, from what the first antenna heard in phase."""
         kept: Kept = announced.kept
         heard = received[0].real if received.is_complex() else received[0]
+        heard, pilots = heard[: len(heard) - kept.pilots], heard[len(heard) - kept.pilots :]
+        told = hear_pilots(pilots, pilot_sequence(heard.shape[1])) if kept.pilots else None
         combined, copies_noise = combine(heard, kept.repeat)
         side, quantizer = self.settings.side_information, kept.quantizer
         layers, own = visible_side_information(side, kept.slot_layers, quantizer.base_indices)
-        decoded = self.decoder.decode(
+        decoded = self._decoder(announced).decode(
             combined,
             kept.quantizer.popularity,
+            num_active=None if told is None else told.num_active,
             noise_var=None if self.context.snr_reference == "slot" else copies_noise,
             slot_layers=layers,
             bs_indices=own,
@@ -181,7 +227,22 @@ class DigitalUplink(Scheme):
         snr_db = estimate_snr_db(combined, noise, kept.repeat)
         output = counts_of(decoded, announced, self.context.include_base_station)
         output = replace(output, diagnostics={"snr_db_hat": snr_db})
-        return output, {SNR_DB: torch.tensor(snr_db, dtype=torch.float64)}
+        remembered = {SNR_DB: snr_db} | ({NOISE_VAR: noise} if self.settings.energy == "matched" else {})
+        return output, {name: torch.tensor(value, dtype=torch.float64) for name, value in remembered.items()}
+
+    def _num_pilots(self, slots: int) -> int:
+        """Return how many slots carry pilots: quiet codewords leave the number of devices open."""
+        if self.settings.pilots is None:
+            return num_pilots(slots) if self.settings.energy == "matched" else 0
+        return self.settings.pilots
+
+    def _decoder(self, announced: Announced) -> Decoder:
+        """Return the decoder of the round's codebook."""
+        kept: Kept = announced.kept
+        if kept.energies is None:
+            return self.decoder
+        made: Any = self.decoder  # with the method, as the constructor saw
+        return made.with_codebook(self._rows(kept.energies, float(announced.agreed[SCALE])))
 
     def diagnose(self, sent: Sent, announced: Announced, output: Counts) -> dict[str, float]:
         """Compare the true counts with the decoded ones."""
@@ -207,7 +268,8 @@ def counts_of(decoded: Decoded, announced: Announced, include_base_station: bool
 def compare(sent: Sent, announced: Announced, output: Counts) -> dict[str, float]:
     """Measure a round of the digital link against the truth."""
     kept: Kept = announced.kept
-    signal: Any = sent.signal  # Codewords, from `send`
+    signal: Any = sent.signal  # Codewords, from `send`, perhaps with pilots
+    signal = signal.data if kept.pilots else signal
     words, soft = kept.quantizer.codebook, output.soft_counts
     assert soft is not None  # from `counts_of`
     truth = count(signal.indices, len(words))

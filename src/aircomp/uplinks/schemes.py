@@ -1,7 +1,8 @@
-"""Every scheme by name: `ideal`, `perfect`, and one for each decoder on the digital link."""
+"""Every scheme by name: `ideal`, `perfect`, `analog`, and one for each decoder on the digital link."""
 
 from aircomp.common.checks import check_choice, check_methods, check_number, check_type
 from aircomp.decode.base import Decoder
+from aircomp.uplinks.analog import AnalogUplink
 from aircomp.uplinks.base import Uplink, UplinkContext
 from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decoder_names
 from aircomp.uplinks.digital import DigitalUplink
@@ -12,7 +13,7 @@ from aircomp.uplinks.settings import UplinkSettings
 
 def uplink_names() -> list[str]:
     """Return the names that `make_uplink` knows."""
-    return ["ideal", "perfect", *(name for name in decoder_names() if name != "genie")]
+    return ["ideal", "perfect", "analog", *(name for name in decoder_names() if name != "genie")]
 
 
 def make_uplink(
@@ -38,12 +39,23 @@ def make_uplink(
         check_choice("uplink", name, uplink_names())
     if name == "ideal":
         return IdealUplink(context)
+    if name == "analog":
+        return AnalogUplink(
+            settings.analog,
+            fragment_length=settings.quantize.fragment_length,
+            codeword_length=settings.codeword_length,
+            peak=settings.peak,
+            pilots=settings.pilots,
+            context=context,
+        )
     codebook = getattr(decoder, "codebook", None)
     if decoder is None or codebook is None:
         partner, codebook, _ = decoder_and_codebook(_choice(name, settings, context))
         decoder = decoder or partner
-    link = DigitalUplink(name, codebook, decoder, settings, context)
-    return PerfectUplink(link) if name == "perfect" else link
+    if name == "perfect":  # what has no radio needs neither pilots nor energies
+        plain = settings.changed(energy="equal", pilots=0)
+        return PerfectUplink(DigitalUplink(name, codebook, decoder, plain, context))
+    return DigitalUplink(name, codebook, decoder, settings, context)
 
 
 def _choice(name: str, settings: UplinkSettings, context: UplinkContext) -> DecoderChoice:

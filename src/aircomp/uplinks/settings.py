@@ -13,8 +13,13 @@ from aircomp.decode.side import SideInformation
 from aircomp.decode.simple import NnlsSettings
 from aircomp.encode.codebook import CodebookKind
 from aircomp.quantize.codebook import QuantizeSettings
+from aircomp.uplinks.analog import AnalogSettings
 
-_DIGITAL = needs("name", Except("ideal"))
+_SLOTS = needs("name", Except("ideal"))
+_DIGITAL = needs("name", Except("ideal", "analog"))
+
+UNEQUAL = ("gamp", "posterior")
+"""The decoders for codewords that differ in energy."""
 
 
 class UplinkSettings(Settings):
@@ -24,12 +29,17 @@ class UplinkSettings(Settings):
         "codebook": _DIGITAL,
         "layer": (Needs({"name": ("amp-da-net",), "codebook": ("layer",)}, refused=True), *_DIGITAL),
         "codeword_length": needs("name", Except("ideal", "amp-da-net")) + needs("codebook", Except("layer")),
+        "energy": needs("name", *UNEQUAL, refused=True),
+        "peak": (Needs({"energy": ("matched",), "name": ("analog",)}),),
+        "pilots": needs("name", Except("ideal", "perfect")),
         "repeat": _DIGITAL,
-        "quantize": _DIGITAL,
+        "quantize": _SLOTS,
+        "quantize.num_codewords": _DIGITAL,
         "amp_da": needs("name", "amp-da", "amp-da-pooled"),
         "gamp": needs("name", "gamp"),
         "posterior": needs("name", "posterior"),
         "nnls": needs("name", "nnls"),
+        "analog": needs("name", "analog"),
     }
 
     name: str = "ideal"
@@ -40,6 +50,14 @@ class UplinkSettings(Settings):
     """Directory of a trained communication layer; by default the one that comes with the package."""
     codeword_length: int = Field(default=64, ge=1)
     """Real channel uses of one slot (paper: l = 64); two-bases needs a power of two."""
+    energy: Literal["equal", "matched"] = "equal"
+    """Energy of the codewords: the same for all (paper), or matched to what each stands for and to the noise of the last
+    round, one on average; for gamp and posterior."""
+    peak: float = Field(default=36.0, ge=1, le=1e6)
+    """The most energy of a device in a slot, where energies are matched or analog; the mean is one."""
+    pilots: int | None = Field(default=None, ge=0)
+    """Slots in which every device sends the same known sequence, which tells the number of devices. By default none where
+    energies are equal, and else one in fifty, from 4 to 64."""
     repeat: Literal["auto"] | Annotated[int, Field(ge=1)] = 1
     """Times that a slot is sent, of so many times fewer slots; 1 is the paper's. auto weighs what is then not asked for,
     by the base station's own energy, against what would be decoded wrongly at the estimated SNR."""
@@ -50,6 +68,7 @@ class UplinkSettings(Settings):
     gamp: GampSettings = GampSettings()
     posterior: PosteriorSettings = PosteriorSettings()
     nnls: NnlsSettings = NnlsSettings()
+    analog: AnalogSettings = AnalogSettings()
 
     _absolute = field_validator("layer")(absolute)
 

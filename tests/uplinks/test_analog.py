@@ -1,0 +1,135 @@
+"""Analog transmission and shared pilots: exact without noise, noise as the closed form says, energy held."""
+
+import pytest
+import torch
+
+from aircomp.channel.awgn import Awgn
+from aircomp.decode.heard_pilots import hear_pilots
+from aircomp.encode.pilots import WithPilots, pilot_sequence
+from aircomp.encode.spread import Spread
+from aircomp.errors import ConfigError
+from aircomp.link import Link, communicate
+from aircomp.uplinks.base import UplinkContext
+from aircomp.uplinks.schemes import make_uplink
+from aircomp.uplinks.settings import UplinkSettings
+
+LAYERS = torch.tensor([0] * 30 + [1] * 60 + [2] * 10)
+
+
+def uplink(**settings):
+    nested = {"analog": {k: settings.pop(k) for k in ("gains", "estimate") if k in settings}}
+    return make_uplink(UplinkSettings(name="analog", **nested, **settings), UplinkContext(slot_layers=LAYERS))
+
+
+def messages(seed=0, devices=10):
+    rng = torch.Generator().manual_seed(seed)
+    sizes = torch.tensor([1.0, 0.05, 5.0])[LAYERS].repeat_interleave(20)
+    common = torch.randn(1, 2000, generator=rng)
+    return (common + torch.randn(devices + 1, 2000, generator=rng)) * sizes
+
+
+def exchange(link, sent, snr_db=0.0, seed=0):
+    return communicate(Link(link, Awgn(snr_db, "transmit"), seed=seed), sent[0], sent[1:], {}, 0)
+
+
+def test_without_noise_the_mean_is_exact():
+    given = messages()
+    done = exchange(uplink(), given, float("inf"))
+    assert torch.allclose(done.update, given[1:].mean(0), atol=1e-5)
+    assert done.output.num_active_hat == pytest.approx(10)
+
+
+@pytest.mark.parametrize("gains", ["layer", "equal"])
+def test_the_error_is_that_of_the_closed_form(gains):
+    """Noise of variance K/(lΓ) over squared gains, on d of l uses, divided by K² (K told exactly by many pilots)."""
+    given, link = messages(), uplink(gains=gains, pilots=2000)
+    errors = []
+    for seed in range(40):
+        done = exchange(link, given, 0.0, seed)
+        errors.append(float((done.update - given[1:].mean(0)).square().sum()))
+    loud = done.announced.kept.gains * float(done.sent.agreed["scale"]) ** 0.5
+    expected = 10 / 64 * float((20 / loud.square()).sum()) / 100
+    # the mean of 40 draws of 2,000 noises: 1 % one standard deviation, and K̂ is off by .1 % with 2,000 pilots
+    assert sum(errors) / 40 == pytest.approx(expected, rel=0.04)
+
+
+def test_gains_by_layer_halve_the_error_of_layers_that_differ():
+    given = messages()
+    error = {}
+    for gains in ("layer", "equal"):
+        done = [exchange(uplink(gains=gains, pilots=500), given, 0.0, seed) for seed in range(10)]
+        error[gains] = sum(float((d.update - given[1:].mean(0)).square().sum()) for d in done)
+    assert error["layer"] < 0.6 * error["equal"]
+
+
+@pytest.mark.parametrize("peak", [1.5, 36.0])
+def test_mean_energy_is_one_and_the_peak_is_kept(peak):
+    done = exchange(uplink(peak=peak), messages())
+    energy = done.sent.signal.slot_energy()
+    assert float(energy.mean()) == pytest.approx(1, abs=1e-5)
+    assert float(energy.max()) <= peak * (1 + 1e-5)
+
+
+def test_what_the_peak_cuts_off_is_left_to_error_feedback():
+    given = messages()
+    done = exchange(uplink(peak=1.5), given, float("inf"))
+    assert not torch.allclose(done.sent.reconstruction, given[1:])
+    assert torch.allclose(done.update, done.sent.reconstruction.mean(0), atol=1e-5)
+
+
+def test_lmmse_has_the_smaller_error_and_is_shorter():
+    given = messages()
+    truth = given[1:].mean(0)
+    for_each = {}
+    for estimate in ("unbiased", "lmmse"):
+        updates = [exchange(uplink(estimate=estimate), given, -10.0, seed).update for seed in range(10)]
+        for_each[estimate] = (
+            sum(float((u - truth).square().sum()) for u in updates),
+            sum(float(u @ truth / (truth @ truth)) for u in updates) / 10,
+        )
+    assert for_each["lmmse"][0] < for_each["unbiased"][0]
+    assert for_each["lmmse"][1] < 0.95 < for_each["unbiased"][1] < 1.05
+
+
+def test_silent_messages_leave_everything_finite():
+    done = exchange(uplink(), torch.zeros(11, 2000))
+    assert done.update.isfinite().all()
+
+
+def test_fewer_uses_than_parameters_are_refused():
+    with pytest.raises(ConfigError, match="analog needs a channel use for every parameter"):
+        uplink(codeword_length=16)
+    with pytest.raises(ConfigError, match=r"uplink.pilots = 0"):
+        uplink(pilots=0)
+
+
+def test_pilots_tell_devices_and_noise():
+    rng = torch.Generator().manual_seed(0)
+    sequence = pilot_sequence(64)
+    heard = 7 * sequence + 0.3 * torch.randn(400, 64, generator=rng)
+    told = hear_pilots(heard, sequence)
+    # standard error of the number: 0.3/√400
+    assert told.num_active == pytest.approx(7, abs=0.06)
+    assert told.noise_var == pytest.approx(0.09, rel=0.03)
+
+
+def test_a_signal_with_pilots_adds_up_like_its_devices_one_by_one():
+    rng = torch.Generator().manual_seed(0)
+    values = torch.randn(3, 5, 20, generator=rng)
+    basis = torch.linalg.qr(torch.randn(64, 20, generator=rng))[0].T
+    signal = WithPilots(Spread(values, basis), pilot_sequence(64), 2)
+    assert torch.allclose(signal.superpose(None)[0], sum(signal.each()), atol=1e-5)
+    assert signal.slot_energy().shape == (3, 7)
+    each = torch.stack(list(signal.each()))
+    assert torch.allclose(signal.slot_energy(), each.double().square().sum(2), atol=1e-4)
+    assert torch.allclose(signal.slot_peak(), each.double().square().amax(2), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["gamp", "amp-da"])
+def test_the_digital_link_takes_the_number_of_devices_from_its_pilots(name):
+    given = messages()
+    link = make_uplink(UplinkSettings(name=name, pilots=50), UplinkContext(slot_layers=LAYERS))
+    done = exchange(link, given, 0.0)
+    assert done.sent.pilot_uses == 50 * 64
+    assert done.air.num_slots == 150
+    assert done.output.num_active_hat == pytest.approx(10, abs=0.2)

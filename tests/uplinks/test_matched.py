@@ -1,0 +1,105 @@
+"""Codewords with energy by what they stand for, on the digital link."""
+
+import pytest
+import torch
+
+from aircomp.channel.awgn import Awgn
+from aircomp.decode.gamp import Gamp
+from aircomp.encode.codebook import count, make_codebook
+from aircomp.errors import ArtefactError, ConfigError, ShapeError
+from aircomp.link import Link, communicate
+from aircomp.uplinks.schemes import make_uplink
+from aircomp.uplinks.settings import UplinkSettings
+
+MATCHED = UplinkSettings(name="gamp", energy="matched")
+
+
+def updates(seed=0, devices=10, params=12_000):
+    """Fragments of very different length, as real updates have, alike in all devices."""
+    rng = torch.Generator().manual_seed(seed)
+    lengths = torch.exp(1.5 * torch.randn(params // 20, generator=rng)).repeat_interleave(20)
+    common = torch.randn(1, params, generator=rng)
+    return (common + 0.5 * torch.randn(devices + 1, params, generator=rng)) * lengths
+
+
+def two_rounds(settings, given, snr_db, seed=0):
+    """Send the same twice: in the second round the base station knows its noise."""
+    link = Link(make_uplink(settings), Awgn(snr_db, "transmit"), seed=seed)
+    first = communicate(link, given[0], given[1:], {}, 0)
+    return communicate(link, given[0], given[1:], first.memory, 1)
+
+
+def soft_error(done):
+    output, signal = done.output, done.sent.signal
+    indices = getattr(signal, "data", signal).indices
+    truth = count(indices, len(output.codewords)).float() @ output.codewords
+    soft = output.soft_counts @ output.codewords
+    return float((soft - truth).square().sum() / truth.square().sum())
+
+
+@pytest.mark.parametrize("snr_db", [-5.0, 0.0, 5.0])
+def test_matched_energies_decode_the_update_better_at_the_same_energy(snr_db):
+    given = updates()
+    matched, equal = two_rounds(MATCHED, given, snr_db), two_rounds(UplinkSettings(name="gamp"), given, snr_db)
+    assert float(matched.air.energy.mean()) == pytest.approx(matched.air.nominal_energy, rel=1e-5)
+    assert soft_error(matched) < 0.8 * soft_error(equal)
+
+
+@pytest.mark.parametrize("snr_db", [-20.0, 20.0, 40.0, float("inf")])
+def test_decoding_is_stable_at_every_snr(snr_db):
+    error = soft_error(two_rounds(MATCHED, updates(), snr_db))
+    assert error < (1.05 if snr_db < 0 else 1e-4)
+
+
+def test_the_first_round_has_equal_energies():
+    link = Link(make_uplink(MATCHED), Awgn(0.0, "transmit"))
+    given = updates()
+    done = communicate(link, given[0], given[1:], {}, 0)
+    energies = done.sent.signal.slot_energy()
+    assert torch.allclose(energies, torch.ones_like(energies), atol=1e-5)
+    assert "noise_var" in done.memory
+
+
+@pytest.mark.parametrize("peak", [1.0, 4.0])
+def test_no_codeword_is_above_the_peak(peak):
+    done = two_rounds(MATCHED.changed(peak=peak), updates(), -5.0)
+    energies = done.sent.signal.slot_energy()
+    assert float(energies.max()) <= peak * (1 + 1e-5)
+    assert float(energies.mean()) == pytest.approx(1, rel=1e-5)
+
+
+def test_devices_unlike_the_base_station_spend_what_was_meant():
+    """Their updates are ten times as long and elsewhere: the popularity is wrong by orders."""
+    given = updates()
+    given[1:] = 10 * given[1:].flip(1)
+    done = two_rounds(MATCHED, given, 0.0)
+    assert float(done.air.energy.mean()) == pytest.approx(done.air.nominal_energy, rel=1e-5)
+
+
+def test_without_noise_every_count_is_right_whatever_the_energies():
+    rng = torch.Generator().manual_seed(0)
+    codebook = make_codebook("two-bases", 64, 64, rng=rng)
+    rows = codebook * torch.logspace(-1.5, 0.5, 64)[:, None]
+    truth = count(torch.randint(0, 64, (10, 200), generator=rng), 64)
+    decoded = Gamp(codebook).with_codebook(rows).decode(truth.float() @ rows, torch.ones(64))
+    assert torch.equal(decoded.counts, truth)
+
+
+@pytest.mark.parametrize("name", ["amp-da", "nnls", "amp-da-net"])
+def test_decoders_that_need_equal_energies_are_refused_before_the_run(name):
+    with pytest.raises(ConfigError, match="needs equal ones"):
+        make_uplink(UplinkSettings(name=name, energy="matched"))
+
+
+def test_a_decoder_keeps_asking_for_unit_norm_unless_it_is_told():
+    with pytest.raises(ShapeError, match="unit norm"):
+        Gamp(2 * torch.eye(8))
+    with pytest.raises(ShapeError, match="row of zeros"):
+        Gamp(torch.eye(8)).with_codebook(torch.diag(torch.tensor([0.0] + [1.0] * 7)))
+
+
+def test_a_remembered_noise_from_a_damaged_file_is_refused():
+    link = Link(make_uplink(MATCHED), Awgn(0.0, "transmit"))
+    given = updates()
+    with pytest.raises(ArtefactError, match="remembers noise_var"):
+        communicate(link, given[0], given[1:], {"noise_var": torch.ones(3)}, 1)
