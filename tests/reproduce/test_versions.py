@@ -52,6 +52,10 @@ JOBS = {
         )
     ],
     "bias": [Job("bias", {"decoder": "gamp", "readout": "soft", "snr_db": 0.0, "rounds": 1, "seed": 0}, (COLLECTED,))],
+    "exchanged": [
+        Job("exchanged", {"uplink": uplink, "readout": "auto", "snr_db": 0.0, "rounds": 1, "seed": 0}, (COLLECTED,))
+        for uplink in ({"name": "gamp", "energy": "matched"}, {"name": "analog"})
+    ],
     "collect": [COLLECTED],
     "pretrain": [TRAINED],
     "evaluate": [Job("evaluate", DECODED, (COLLECTED,))],
@@ -150,7 +154,7 @@ def test_a_raised_version_renames_its_jobs_and_all_that_need_them(monkeypatch):
             context.setitem(VERSIONS, name, VERSIONS[name] + 1)
             return {job.kind for job, key in zip(everything, before, strict=True) if job.key != key}
 
-    assert renamed("collect") == {"collect", "pretrain", "evaluate", "geometry", "quantize", "bias"}
+    assert renamed("collect") == {"collect", "pretrain", "evaluate", "geometry", "quantize", "bias", "exchanged"}
     assert renamed("short") == {"pretrain", "geometry"}
     assert renamed("digits") == set(KINDS)
     assert renamed("cifar10") == set()

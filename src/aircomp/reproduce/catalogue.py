@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from aircomp.common.results import Row
 from aircomp.errors import ConfigError, unknown_name
-from aircomp.reproduce import rounds, runs, table_one, worth
+from aircomp.reproduce import codes, rounds, runs, table_one, worth
 from aircomp.reproduce.jobs import Job
 from aircomp.reproduce.parts import Found, Outcome
 from aircomp.reproduce.scales import Scale
@@ -75,6 +75,14 @@ RESULTS = {
             worth.worth_jobs,
             worth.worth,
             only=("digits",),
+        ),
+        Result(
+            "codes",
+            "Which code carries an update",
+            "Codewords of equal energy (the paper's) carry the update best.",
+            codes.codes_jobs,
+            codes.codes,
+            only=("digits", "laptop", "desktop"),
         ),
         Result(
             "k_error",

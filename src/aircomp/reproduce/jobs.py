@@ -33,6 +33,7 @@ VERSIONS = {
     "scaled": 1,
     "disturbed": 1,
     "bias": 1,
+    "exchanged": 1,
     "collect": 1,
     "pretrain": 1,
     "evaluate": 1,

@@ -23,6 +23,7 @@ from aircomp.layer import CommunicationLayer
 from aircomp.measure.metrics import quantization_nmse
 from aircomp.quantize.codebook import QuantizeSettings, build
 from aircomp.quantize.nearest import nearest
+from aircomp.reproduce.codes import exchanged_job
 from aircomp.reproduce.jobs import Job, Payload
 from aircomp.reproduce.treatments import Treatments
 from aircomp.reproduce.worth import Disturbance, bias_of
@@ -188,6 +189,7 @@ KINDS: dict[str, Callable[[Job, Path], Payload]] = {
     "scaled": scaled_job,
     "disturbed": disturbed_job,
     "bias": bias_of,
+    "exchanged": exchanged_job,
     "collect": collect_job,
     "pretrain": pretrain_job,
     "evaluate": evaluate_job,

@@ -1,0 +1,153 @@
+"""Which code carries an update best at equal channel uses and energy: equal or matched energies, or no code at all.
+
+Two measurements: the mean of one round against what devices sent and against their raw messages, with bias and variance
+apart; and federated training. The SNR is `transmit` throughout.
+"""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from aircomp.aggregation.readout import Readout
+from aircomp.channel.awgn import Awgn
+from aircomp.common.results import Row
+from aircomp.link import Exchange, Link, communicate
+from aircomp.measure.fields import label_of
+from aircomp.quantize.fragment import join
+from aircomp.report.page import Figure
+from aircomp.report.rows import lines_of, present, series_of, table_of
+from aircomp.reproduce.jobs import Job
+from aircomp.reproduce.parts import Found, Outcome, federated, fragments
+from aircomp.reproduce.scales import Scale
+from aircomp.reproduce.summary import over_seeds
+from aircomp.train.fragments import FragmentRound, load_round, round_files
+from aircomp.uplinks.base import UplinkContext
+from aircomp.uplinks.schemes import make_uplink
+from aircomp.uplinks.settings import UplinkSettings
+
+SCHEMES: dict[str, dict[str, Any]] = {
+    "AMP-DA-Net, repeated": {"name": "amp-da-net", "repeat": "auto"},
+    "GAMP, equal energies": {"name": "gamp"},
+    "GAMP, matched energies": {"name": "gamp", "energy": "matched"},
+    "analog, equal gains": {"name": "analog", "analog.gains": "equal"},
+    "analog, gains by layer": {"name": "analog"},
+    "analog, gains by layer, LMMSE": {"name": "analog", "analog.estimate": "lmmse"},
+}
+"""Settings of the uplink."""
+TRAINED = tuple(name for name in SCHEMES if name != "analog, equal gains")
+ROUND_SNR_DB = (-10.0, -5.0, 0.0, 5.0, 10.0, 20.0)
+TRAINING_SNR_DB = (-10.0, -5.0, 0.0, 10.0)
+BOUNDS = {"ideal": {"uplink": "ideal"}, "perfect aggregation": {"uplink": "perfect"}}
+MEASURED = ("update_nmse", "update_gain", "variance", "raw_nmse", "raw_gain", "raw_variance")
+ROUNDS = 4
+"""The last ones of a collection."""
+TRAINED_SCALES = ("digits", "laptop")
+
+
+def codes_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
+    """Return single rounds of every scheme at every SNR, and federated runs."""
+    found = []
+    for seed in seeds:
+        collected = fragments(scale, seed, scale.measured | {"feedback.kind": "off"})
+        for name, settings in SCHEMES.items():
+            for snr_db in ROUND_SNR_DB:
+                for readout in ("soft", "unbiased") if settings["name"] == "gamp" else ("auto",):
+                    params = {"uplink": settings, "readout": readout, "snr_db": snr_db, "rounds": ROUNDS, "seed": seed}
+                    fields = {"scheme": name, "readout": readout, "snr_db": snr_db}
+                    found.append((fields, Job("exchanged", params, (collected,))))
+        found += _training_jobs(scale, seed) if scale.name in TRAINED_SCALES else []
+    return found
+
+
+def _training_jobs(scale: Scale, seed: int) -> list[tuple[Row, Job]]:
+    usual = {"aggregate.readout": "auto"}
+    found: list[tuple[Row, Job]] = [
+        ({"scheme": name}, federated(scale, seed, usual | settings)) for name, settings in BOUNDS.items()
+    ]
+    for name in TRAINED:
+        settings = {f"uplink.{part}": value for part, value in SCHEMES[name].items()}
+        for snr_db in TRAINING_SNR_DB:
+            at = {"channel.snr_db": snr_db, "channel.snr_reference": "transmit"}
+            found.append(({"scheme": name, "snr_db": snr_db}, federated(scale, seed, usual | settings | at)))
+    return found
+
+
+def codes(scale: Scale, found: Found) -> Outcome:
+    """Show errors of single rounds, bias and variance apart, and where training ends."""
+    single = [(row, payload) for row, payload in found if "readout" in row]
+    rounds = over_seeds(single, ("scheme", "readout", "snr_db"), MEASURED)
+    runs = [(row, payload) for row, payload in found if "readout" not in row]
+    trained = over_seeds(runs, ("scheme", "snr_db"), ("test_accuracy_last5",))
+    columns = ("scheme", "readout", "snr_db")
+    sent, raw = MEASURED[:3], MEASURED[3:]
+    tables = [
+        table_of("Error against the mean of what was sent", rounds, (*columns, *sent, "seeds"), NOTE),
+        table_of("Error against the mean of the raw messages", rounds, (*columns, *raw, "seeds"), NOTE),
+    ]
+    if trained:
+        title = "Test accuracy of federated training"
+        tables.append(table_of(title, trained, ("scheme", "snr_db", "test_accuracy_last5", "seeds"), TRAINING_NOTE))
+    return Outcome(rounds + trained, tuple(tables), present([_errors(rounds), _accuracies(trained)]))
+
+
+def _errors(rounds: list[Row]) -> Figure | None:
+    """Draw the error of a round's mean, as training takes it, against SNR."""
+    series = series_of([row for row in rounds if row["readout"] != "soft"], ["scheme"], "snr_db", "raw_nmse")
+    return lines_of(series, label_of("snr_db"), label_of("raw_nmse"), "Error of one round against SNR", log=True)
+
+
+def _accuracies(trained: list[Row]) -> Figure | None:
+    """Draw where training ends against SNR; the bounds are levels."""
+    noisy = [row for row in trained if row.get("snr_db") is not None]
+    series = series_of(noisy, ["scheme"], "snr_db", "test_accuracy_last5")
+    levels = {row["scheme"]: row["test_accuracy_last5"] for row in trained if row.get("snr_db") is None}
+    title = "Test accuracy against SNR"
+    return lines_of(series, label_of("snr_db"), label_of("test_accuracy_last5"), title, references=levels)
+
+
+NOTE = (
+    "Sent: what each device's transmission stands for, quantised for the digital schemes. Gain: the length of the found mean "
+    "along the true one, 1 if unbiased. Variance: the NMSE that is not bias, NMSE − (1 − gain)². All schemes have 3.2 "
+    "channel uses a parameter and the same mean energy; matched and analog add one pilot slot in fifty. Every scheme sees "
+    "each round twice and is measured the second time, when it knows its noise. Messages hold no error feedback."
+)
+TRAINING_NOTE = "Mean over the last five evaluations; error feedback as each scheme has it. SNR is transmit SNR."
+
+
+def exchanged_job(job: Job, work: Path) -> dict[str, Any]:
+    """Send saved rounds with one scheme; `params`: settings of the uplink, readout, SNR, number of rounds, seed."""
+    params = job.params
+    files = round_files(job.needs[0].directory(work))[-params["rounds"] :]
+    rows = [measure_round(load_round(path), number, params) for number, path in enumerate(files)]
+    return {"rows": [{name: statistics.fmean(row[name] for row in rows) for name in rows[0]}]}
+
+
+def measure_round(saved: FragmentRound, number: int, params: dict[str, Any]) -> Row:
+    """Send one saved round and compare the mean that was found with the true ones."""
+    exchange = send_twice(saved, number, params["uplink"], params["snr_db"], params["readout"], params["seed"])
+    sent = _bias("update_nmse", "update_gain", "variance", exchange.update, exchange.sent.reconstruction)
+    return sent | _bias("raw_nmse", "raw_gain", "raw_variance", exchange.update, exchange.messages)
+
+
+def send_twice(
+    saved: FragmentRound, number: int, uplink: dict[str, Any], snr_db: float, readout: Readout, seed: int
+) -> Exchange:
+    """Send a saved round as it was and once more, when the uplink knows its noise."""
+    assert saved.fragments is not None and saved.bs_fragments is not None  # noqa: PT018 (the collection saved both)
+    settings = UplinkSettings().changed(**uplink)
+    context = UplinkContext(slot_layers=saved.slot_layers, seed=seed, snr_reference="transmit")
+    link = Link(make_uplink(settings, context), Awgn(snr_db, "transmit"), readout=readout, seed=seed)
+    num_params = saved.bs_fragments.numel()
+    base, messages = join(saved.bs_fragments, num_params), join(saved.fragments, num_params)
+    first = communicate(link, base, messages, {}, 2 * number)
+    return communicate(link, base, messages, first.memory, 2 * number + 1)
+
+
+def _bias(error: str, along: str, rest: str, found: Tensor, of_devices: Tensor) -> Row:
+    found, truth = found.double(), of_devices.double().mean(dim=0)
+    energy = truth.square().sum()
+    gain, nmse = float(found @ truth / energy), float((found - truth).square().sum() / energy)
+    return {error: nmse, along: gain, rest: nmse - (1 - gain) ** 2}
