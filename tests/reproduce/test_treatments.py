@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -64,3 +66,10 @@ def test_a_scale_settles_where_a_round_leaves_it():
         kept = 0.9**steps
         assert ratio * (kept * scale + 1 - kept) == pytest.approx(scale)
     assert settled_scale(1.25, 10) > settled_scale(1.25, 150) == pytest.approx(1.25, rel=1e-4)
+
+
+def test_the_summary_is_of_the_last_five_tests():
+    tests = [{"buffers": "average", "round": n, "test_accuracy": n / 10} for n in range(1, 9)]
+    (row,) = Treatments.summary(SimpleNamespace(rows=tests))
+    assert row["test_accuracy"] == 0.8
+    assert row["test_accuracy_last5"] == pytest.approx(0.6)

@@ -53,7 +53,7 @@ JOBS = {
     ],
     "bias": [Job("bias", {"decoder": "gamp", "readout": "soft", "snr_db": 0.0, "rounds": 1, "seed": 0}, (COLLECTED,))],
     "exchanged": [
-        Job("exchanged", {"uplink": uplink, "readout": "auto", "snr_db": 0.0, "rounds": 1, "seed": 0}, (COLLECTED,))
+        Job("exchanged", {"uplink": uplink, "readouts": ["auto"], "snr_db": 0.0, "rounds": 1, "seed": 0}, (COLLECTED,))
         for uplink in ({"name": "gamp", "energy": "matched"}, {"name": "analog"})
     ],
     "collect": [COLLECTED],

@@ -25,6 +25,7 @@ from aircomp.reproduce.scales import Scale
 from aircomp.reproduce.summary import over_seeds
 from aircomp.train.fragments import FragmentRound, load_round, round_files
 from aircomp.uplinks.base import UplinkContext
+from aircomp.uplinks.outputs import aggregate_output
 from aircomp.uplinks.schemes import make_uplink
 from aircomp.uplinks.settings import UplinkSettings
 
@@ -42,8 +43,8 @@ ROUND_SNR_DB = (-10.0, -5.0, 0.0, 5.0, 10.0, 20.0)
 TRAINING_SNR_DB = (-10.0, -5.0, 0.0, 10.0)
 BOUNDS = {"ideal": {"uplink": "ideal"}, "perfect aggregation": {"uplink": "perfect"}}
 MEASURED = ("update_nmse", "update_gain", "variance", "raw_nmse", "raw_gain", "raw_variance")
-ROUNDS = 4
-"""The last ones of a collection."""
+MODELS: dict[str, dict[str, int]] = {"digits": {"CNN": 4}, "laptop": {}, "desktop": {"ResNet": 2, "VGG": 2}}
+"""At every scale the models whose rounds are sent, and how many of the last rounds of a collection."""
 TRAINED_SCALES = ("digits", "laptop")
 
 
@@ -51,14 +52,22 @@ def codes_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
     """Return single rounds of every scheme at every SNR, and federated runs."""
     found = []
     for seed in seeds:
-        collected = fragments(scale, seed, scale.measured | {"feedback.kind": "off"})
-        for name, settings in SCHEMES.items():
-            for snr_db in ROUND_SNR_DB:
-                for readout in ("soft", "unbiased") if settings["name"] == "gamp" else ("auto",):
-                    params = {"uplink": settings, "readout": readout, "snr_db": snr_db, "rounds": ROUNDS, "seed": seed}
-                    fields = {"scheme": name, "readout": readout, "snr_db": snr_db}
-                    found.append((fields, Job("exchanged", params, (collected,))))
+        for model, rounds in MODELS[scale.name].items():
+            found += _round_jobs(scale, seed, model, rounds)
         found += _training_jobs(scale, seed) if scale.name in TRAINED_SCALES else []
+    return found
+
+
+def _round_jobs(scale: Scale, seed: int, model: str, rounds: int) -> list[tuple[Row, Job]]:
+    other = scale.other_collected if model == "VGG" else {}
+    collected = fragments(scale, seed, scale.measured | other | {"feedback.kind": "off"})
+    found = []
+    for name, settings in SCHEMES.items():
+        readouts = ["auto"] if settings["name"] == "analog" else ["soft", "unbiased"]
+        for snr_db in ROUND_SNR_DB:
+            params = {"uplink": settings, "readouts": readouts, "snr_db": snr_db, "rounds": rounds, "seed": seed}
+            fields = {"model": model, "scheme": name, "snr_db": snr_db}
+            found.append((fields, Job("exchanged", params, (collected,))))
     return found
 
 
@@ -77,11 +86,11 @@ def _training_jobs(scale: Scale, seed: int) -> list[tuple[Row, Job]]:
 
 def codes(scale: Scale, found: Found) -> Outcome:
     """Show errors of single rounds, bias and variance apart, and where training ends."""
-    single = [(row, payload) for row, payload in found if "readout" in row]
-    rounds = over_seeds(single, ("scheme", "readout", "snr_db"), MEASURED)
-    runs = [(row, payload) for row, payload in found if "readout" not in row]
+    single = [(row, payload) for row, payload in found if "model" in row]
+    rounds = over_seeds(single, ("model", "scheme", "readout", "snr_db"), MEASURED)
+    runs = [(row, payload) for row, payload in found if "model" not in row]
     trained = over_seeds(runs, ("scheme", "snr_db"), ("test_accuracy_last5",))
-    columns = ("scheme", "readout", "snr_db")
+    columns = ("model", "scheme", "readout", "snr_db")
     sent, raw = MEASURED[:3], MEASURED[3:]
     tables = [
         table_of("Error against the mean of what was sent", rounds, (*columns, *sent, "seeds"), NOTE),
@@ -95,7 +104,8 @@ def codes(scale: Scale, found: Found) -> Outcome:
 
 def _errors(rounds: list[Row]) -> Figure | None:
     """Draw the error of a round's mean, as training takes it, against SNR."""
-    series = series_of([row for row in rounds if row["readout"] != "soft"], ["scheme"], "snr_db", "raw_nmse")
+    usual = [row for row in rounds if row["readout"] != "soft" and row["model"] == rounds[0]["model"]]
+    series = series_of(usual, ["scheme"], "snr_db", "raw_nmse")
     return lines_of(series, label_of("snr_db"), label_of("raw_nmse"), "Error of one round against SNR", log=True)
 
 
@@ -118,28 +128,30 @@ TRAINING_NOTE = "Mean over the last five evaluations; error feedback as each sch
 
 
 def exchanged_job(job: Job, work: Path) -> dict[str, Any]:
-    """Send saved rounds with one scheme; `params`: settings of the uplink, readout, SNR, number of rounds, seed."""
+    """Send saved rounds with one scheme; `params`: settings of the uplink, readouts, SNR, number of rounds, seed."""
     params = job.params
     files = round_files(job.needs[0].directory(work))[-params["rounds"] :]
-    rows = [measure_round(load_round(path), number, params) for number, path in enumerate(files)]
-    return {"rows": [{name: statistics.fmean(row[name] for row in rows) for name in rows[0]}]}
+    sent = [send_twice(load_round(path), number, params) for number, path in enumerate(files)]
+    return {"rows": [_mean_row([measure(each, readout) for each in sent], readout) for readout in params["readouts"]]}
 
 
-def measure_round(saved: FragmentRound, number: int, params: dict[str, Any]) -> Row:
-    """Send one saved round and compare the mean that was found with the true ones."""
-    exchange = send_twice(saved, number, params["uplink"], params["snr_db"], params["readout"], params["seed"])
-    sent = _bias("update_nmse", "update_gain", "variance", exchange.update, exchange.sent.reconstruction)
-    return sent | _bias("raw_nmse", "raw_gain", "raw_variance", exchange.update, exchange.messages)
+def _mean_row(rows: list[Row], readout: str) -> Row:
+    return {"readout": readout} | {name: statistics.fmean(row[name] for row in rows) for name in rows[0]}
 
 
-def send_twice(
-    saved: FragmentRound, number: int, uplink: dict[str, Any], snr_db: float, readout: Readout, seed: int
-) -> Exchange:
+def measure(exchange: Exchange, readout: Readout) -> Row:
+    """Compare the mean that a readout forms with the true ones."""
+    found = aggregate_output(exchange.output, "mean", readout=readout)
+    sent = _bias("update_nmse", "update_gain", "variance", found, exchange.sent.reconstruction)
+    return sent | _bias("raw_nmse", "raw_gain", "raw_variance", found, exchange.messages)
+
+
+def send_twice(saved: FragmentRound, number: int, params: dict[str, Any]) -> Exchange:
     """Send a saved round as it was and once more, when the uplink knows its noise."""
     assert saved.fragments is not None and saved.bs_fragments is not None  # noqa: PT018 (the collection saved both)
-    settings = UplinkSettings().changed(**uplink)
-    context = UplinkContext(slot_layers=saved.slot_layers, seed=seed, snr_reference="transmit")
-    link = Link(make_uplink(settings, context), Awgn(snr_db, "transmit"), readout=readout, seed=seed)
+    settings = UplinkSettings().changed(**params["uplink"])
+    context = UplinkContext(slot_layers=saved.slot_layers, seed=params["seed"], snr_reference="transmit")
+    link = Link(make_uplink(settings, context), Awgn(params["snr_db"], "transmit"), seed=params["seed"])
     num_params = saved.bs_fragments.numel()
     base, messages = join(saved.bs_fragments, num_params), join(saved.fragments, num_params)
     first = communicate(link, base, messages, {}, 2 * number)

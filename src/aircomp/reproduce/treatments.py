@@ -79,11 +79,11 @@ class Treatments:
         return [*found, about | {"buffers": "recomputed", "buffer_scale": None} | self._accuracy()]
 
     def summary(self) -> list[Row]:
-        """Return a row for each treatment: the last test, and the mean of all."""
+        """Return a row for each treatment: the last test, and the mean of the last five."""
         rows = []
         for treatment in dict.fromkeys(row["buffers"] for row in self.rows):
             same = [row for row in self.rows if row["buffers"] == treatment]
-            mean = statistics.fmean(row["test_accuracy"] for row in same)
+            mean = statistics.fmean(row["test_accuracy"] for row in same[-5:])
             rows.append(same[-1] | {"test_accuracy_last5": mean})
         return rows
 
