@@ -121,7 +121,19 @@ NAMES = {
     "trimmed-mean": "trimmed mean",
     "majority-vote": "majority vote",
 }
-SPEAKING = ("contender", "uplink", "decoder", "setup", "variant", "trained_on", "way", "rule")
+SPEAKING = (
+    "model",
+    "scheme",
+    "readout",
+    "contender",
+    "uplink",
+    "decoder",
+    "setup",
+    "variant",
+    "trained_on",
+    "way",
+    "rule",
+)
 """Fields whose values need no name of the field beside them."""
 
 
@@ -243,6 +255,49 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             "test_accuracy_last5",
             _usual("AMP-DA-Net, integers"),
             _usual("AMP-DA, integers"),
+        ),
+    ),
+    "codes": (
+        *(
+            Claim(
+                f"Equal energies leave a larger error than matched ones at {snr_db:g} dB (ours)",
+                "update_nmse",
+                _at(snr_db, model=model, scheme="GAMP, equal energies", readout="soft"),
+                _at(snr_db, model=model, scheme="GAMP, matched energies", readout="soft"),
+            )
+            for model in ("CNN", "ResNet", "VGG")
+            for snr_db in (-5.0, 0.0, 5.0)
+        ),
+        *(
+            Claim(
+                f"Analog with gains by layer trains like the ideal link at {snr_db:g} dB (ours)",
+                "test_accuracy_last5",
+                {"scheme": "ideal"},
+                _at(snr_db, scheme="analog, gains by layer"),
+                kind="near",
+                margin=0.01,
+            )
+            for snr_db in (-10.0, -5.0, 0.0, 10.0)
+        ),
+        *(
+            Claim(
+                f"Matched energies train better than equal ones at {snr_db:g} dB (ours)",
+                "test_accuracy_last5",
+                _at(snr_db, scheme="GAMP, matched energies"),
+                _at(snr_db, scheme="GAMP, equal energies"),
+            )
+            for snr_db in (-10.0, -5.0, 0.0)
+        ),
+        *(
+            Claim(
+                f"Matched energies train like perfect aggregation at {snr_db:g} dB (ours)",
+                "test_accuracy_last5",
+                {"scheme": "perfect aggregation"},
+                _at(snr_db, scheme="GAMP, matched energies"),
+                kind="near",
+                margin=margin,
+            )
+            for snr_db, margin in ((-10.0, 0.03), (-5.0, 0.015), (0.0, 0.01))
         ),
     ),
     "k_error": tuple(
