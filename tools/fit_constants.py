@@ -10,6 +10,7 @@ r"""Fit the decoders' constants to saved rounds, and print what they would be.
 | `agreement` | `aircomp.decode.prior.AGREEMENT` | gamp, two bases | count accuracy, then update NMSE |
 | `strength` | `aircomp.decode.side.STRENGTH` | gamp, two bases | count accuracy, then update NMSE |
 | `open` | `aircomp.aggregation.readout.OPEN` | amp-da-net | update NMSE of the unbiased mean |
+| `energy` | `aircomp.encode.energy.EXPONENT` | gamp, two bases of matched energy, `transmit` SNR | update NMSE |
 | `agreement-of-layer` | `agreement` in a layer's layer.json | amp-da-net | count accuracy, then update NMSE |
 
 Give rounds that were collected for this and that no report uses: training rounds for all but the last; for a layer rounds
@@ -32,23 +33,27 @@ import torch
 from torch import Tensor
 
 from aircomp.aggregation import aggregate, readout
-from aircomp.channel.awgn import transmit
+from aircomp.channel.awgn import add_noise, transmit
 from aircomp.common import rng as rngs
 from aircomp.decode import amp_da_net, estimate, side
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder
 from aircomp.decode.base import Decoder
 from aircomp.decode.gamp import Gamp, GampSettings
 from aircomp.decode.pilot import PilotEstimator
+from aircomp.encode import energy
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.layer import CommunicationLayer
 from aircomp.train.evaluate import measure
 from aircomp.train.fragments import FragmentRound, load_round, round_files
+from aircomp.uplinks.settings import UplinkSettings
 
 FACTORS = (0.5, 0.71, 1.0, 1.41, 2.0)
 """A constant is tried at these multiples of what it is."""
 AGREEMENTS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.16)
 STRENGTHS = (10.0, 30.0, 100.0, 300.0)
 OPEN = (1.0, 2.0, 3.0, 5.0, 10.0)
+EXPONENTS = (4.0, 8.0, 16.0, 32.0, 64.0)
+PEAK = UplinkSettings().peak
 TRUSTED = ((0.2, 0.4), (0.3, 0.5), (0.4, 0.6), (0.5, 0.7), (0.6, 0.8))
 WORSE = 0.0005
 """Count accuracies that differ by less are the same: the update NMSE then decides."""
@@ -203,6 +208,32 @@ def fit_open(task: Task, layer: CommunicationLayer) -> None:
     report("open", tried, readout.OPEN, best)
 
 
+def fit_energy(task: Task, layer: CommunicationLayer) -> None:
+    """Try how fast the energy of codewords follows what they stand for; devices spend one on average."""
+    codebook, tried = two_bases(task), {}
+    for value in EXPONENTS:
+        found: dict[float, list[Row]] = {snr_db: [] for snr_db in task.snr_db}
+        with constant(energy, "EXPONENT", value):
+            for number, saved in enumerate(task.rounds):
+                counts, words = count(saved.indices, saved.num_codewords), saved.quant_codebook
+                for snr_db in task.snr_db:
+                    noise = saved.num_active / codebook.shape[1] / 10 ** (snr_db / 10)
+                    wanted = energy.codeword_energies(words, saved.popularity, noise, PEAK)
+                    spent = energy.limited(wanted, energy.scale_to_one(wanted, counts.sum(0), PEAK), PEAK)
+                    rows = codebook * spent.sqrt().to(codebook)[:, None]
+                    rng = rngs.generator(task.seed, "fitted noise", number)
+                    signal = counts.to(rows) @ rows
+                    received = add_noise(signal, signal.new_full((len(signal),), noise), rng=rng)
+                    decoder = Gamp(codebook).with_codebook(rows)
+                    result = decoder.decode(
+                        received, saved.popularity, slot_layers=saved.slot_layers, bs_indices=saved.bs_indices
+                    )
+                    found[snr_db].append(measure(counts, result, words, saved.num_active))
+        tried[value] = {snr_db: mean_of(rows) for snr_db, rows in found.items()}
+    best = min(tried, key=lambda value: statistics.fmean(row["update_nmse_soft"] for row in tried[value].values()))
+    report("exponent of the energy", tried, energy.EXPONENT, best)
+
+
 def fit_agreement_of_layer(task: Task, layer: CommunicationLayer) -> None:
     """Try the agreement in the estimates that a trained layer starts from."""
     tried = {}
@@ -220,6 +251,7 @@ FITS: dict[str, Callable[[Task, CommunicationLayer], None]] = {
     "agreement": fit_agreement,
     "strength": fit_strength,
     "open": fit_open,
+    "energy": fit_energy,
     "agreement-of-layer": fit_agreement_of_layer,
 }
 

@@ -33,7 +33,7 @@ def rounds(tmp_path_factory):
     return directory
 
 
-@pytest.mark.parametrize(("what", "values"), [("trust", 5), ("strength", 4), ("agreement-of-layer", 9)])
+@pytest.mark.parametrize(("what", "values"), [("trust", 5), ("strength", 4), ("energy", 5), ("agreement-of-layer", 9)])
 def test_it_prints_every_value_and_a_choice_and_changes_nothing(script, rounds, capsys, what, values):
     before = amp_da_net.FITTED, side.STRENGTH
     script.main([what, "--fragments", str(rounds), "--slots", "30", "--snr-db", "5"])
