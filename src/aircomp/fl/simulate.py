@@ -112,7 +112,7 @@ def simulate(
         command: Whose directory `out` is; `collect` puts more into it.
         **overrides: Settings by name: `rounds=40, snr_db=0.0, **{"devices.total": 100}`.
 
-    Example:
+    Examples:
         >>> run = simulate("digits", uplink="ideal", rounds=2, engine="serial")
         >>> [record["round"] for record in run.metrics]
         [1, 2]

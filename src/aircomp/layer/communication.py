@@ -35,7 +35,7 @@ REMEDY = "restore it or train anew"
 class CommunicationLayer:
     """A codebook and its decoder, trained together, used as they are.
 
-    Example:
+    Examples:
         >>> layer = CommunicationLayer.load("runs/layer")  # doctest: +SKIP
         >>> layer.decode(received, popularity).counts  # doctest: +SKIP
 

@@ -96,7 +96,9 @@ BY = ("uplink", "snr_db", "buffers", "local_steps", "norm")
 def batch_norm(scale: Scale, found: Found) -> Outcome:
     """Show accuracy by treatment, beside Table I and the scale that K's error predicts."""
     runs = [(row | _counted(payload), payload) for row, payload in found if row["uplink"] != "scaled"]
-    scaled = [row for fields, payload in found if fields["uplink"] == "scaled" for row in payload["rows"]]
+    scaled = over_seeds(
+        [each for each in found if each[0]["uplink"] == "scaled"], ("uplink", "scale"), ("test_accuracy",)
+    )
     fields = ("test_accuracy_last5", *SCALES_OF, "update_nmse")
     rows = over_seeds(runs, BY, fields)
     for row in rows:
@@ -139,7 +141,7 @@ def batch_norm(scale: Scale, found: Found) -> Outcome:
             ),
         ]
     )
-    return Outcome([*rows, *({"uplink": "scaled"} | row for row in scaled)], tables, drawn)
+    return Outcome([*rows, *scaled], tables, drawn)
 
 
 def _counted(payload: dict[str, Any]) -> Row:
@@ -187,18 +189,19 @@ def from_scratch_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job
 
 def from_scratch(scale: Scale, found: Found) -> Outcome:
     """Show how the runs learn, with averaged and with estimated buffers."""
-    rows = [row | fields for fields, payload in found for row in payload["rows"] if row["buffers"] in SHOWN]
-    kept = ("uplink", "snr_db", "buffers", "test_accuracy_last5", "buffer_scale", "update_nmse", "rounds")
+    fields = ("test_accuracy_last5", "buffer_scale", "update_nmse")
+    every = over_seeds(found, ("uplink", "snr_db", "buffers"), fields)
+    rows = [row for row in every if row["buffers"] in SHOWN]
     curves = {
-        f"{fields['uplink']}, {treatment}": [
+        f"{run['uplink']}, {treatment}": [
             (row["round"], row["test_accuracy"]) for row in payload["rounds"] if row["buffers"] == treatment
         ]
-        for fields, payload in found
-        for treatment in (SHOWN[:1] if fields["uplink"] == "perfect" else SHOWN)
+        for run, payload in found
+        for treatment in (SHOWN[:1] if run["uplink"] == "perfect" else SHOWN)
     }
     line = lines_of(curves, "round", label_of("test_accuracy"), "From scratch at 0 dB, by treatment of the buffers")
-    table = table_of("From scratch at 0 dB", [{k: row.get(k) for k in kept} for row in rows], kept, SCRATCH_NOTE)
-    return Outcome([{k: row.get(k) for k in kept} for row in rows], (table,), present([line]))
+    table = table_of("From scratch at 0 dB", rows, ("uplink", "snr_db", "buffers", *fields), SCRATCH_NOTE)
+    return Outcome(rows, (table,), present([line]))
 
 
 SHOWN = ("average", "estimated")
