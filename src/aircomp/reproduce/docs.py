@@ -228,7 +228,7 @@ def _by_snr(every: Expected, rows: Sequence[Row], name: str) -> Table:
     shown = [
         line for key in lines for line in (lines[key], printed.get(key)) if line is not None and len(line) > len(labels)
     ]
-    return Table(_title([name]), columns, shown)
+    return Table(_title([name]), columns, shown, paper.NOTE if printed else "")
 
 
 def _at(snr_db: float | None) -> str:
