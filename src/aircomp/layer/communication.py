@@ -65,6 +65,13 @@ class CommunicationLayer:
         self.config, self.training = config or {}, training or {}
         self._decoder = self.decoder()
 
+    def __repr__(self) -> str:
+        """Say in a line what it is for."""
+        codewords, uses = self.codebook.shape
+        trained = self.num_active_range
+        devices = "" if trained is None else f", trained on {trained[0]} to {trained[1]} devices"
+        return f"<CommunicationLayer: {codewords} codewords of {uses} channel uses{devices}>"
+
     @property
     def num_active_range(self) -> tuple[int, int] | None:
         """Fewest and most active devices in the rounds it was trained on, where layer.json tells them."""
