@@ -249,11 +249,23 @@ def figure_of(every: Expected) -> Figure | None:
     if len({row["snr_db"] for row in noisy}) < 2:
         return bars_of(rows, labels[0], labels[1:], name, every.result.title) if labels else None
     clean = {row[labels[0]]: row[name] for row in rows if row.get("snr_db") is None}
-    share = SHARE if name == "count_accuracy" else None
     series = series_of(noisy, labels, "snr_db", name)
+    share = SHARE if name == "count_accuracy" else _axis([row[name] for row in rows if name in row], name)
     return lines_of(
         series, label_of("snr_db"), label_of(name), every.result.title, references=clean or None, limits=share
     )
+
+
+NARROWEST = 0.1
+"""Points of test accuracy that an axis shows at least: a difference that does not matter shall not look large."""
+
+
+def _axis(values: Sequence[float], name: str) -> tuple[float, float] | None:
+    """Return the ends of an axis, wide enough for a test accuracy; None leaves them to the data."""
+    if name != "test_accuracy_last5":
+        return None
+    middle, half = (min(values) + max(values)) / 2, max(max(values) - min(values), NARROWEST) / 2
+    return middle - 1.1 * half, middle + 1.1 * half
 
 
 def _treatments(every: Expected) -> Figure | None:
@@ -276,8 +288,21 @@ def markdown(table: Table) -> str:
 
 def _lines(table: Table) -> list[str]:
     cells = [list(table.columns.values()), ["---"] * len(table.columns)]
-    cells += [[cell_text(row.get(n), row.get(f"{n}_std")) for n in table.columns] for row in table.rows]
+    cells += [[_cell(row.get(n), row.get(f"{n}_std")) for n in table.columns] for row in table.rows]
     return ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in cells]
+
+
+def _cell(value: Any, spread: Any) -> str:
+    """Show a value, and its spread with as many decimals.
+
+    >>> _cell(0.76312, 0.00099), _cell(2.26, None), _cell(1.0, 2e-6)
+    ('0.763 ± 0.001', '2.26', '1 ± 0.000')
+    """
+    text = cell_text(value)
+    if spread is None or value is None:
+        return text
+    decimals = len(text.partition(".")[2]) or 3
+    return f"{text} ± {spread:.{decimals}f}"
 
 
 # ── blocks of other pages ────────────────────────────────────────────────────────────────────────────────────────────
