@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from aircomp.channel.awgn import superpose, transmit
+from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.layer import CommunicationLayer
 from aircomp.measure.fields import label_of
@@ -39,7 +41,18 @@ def _slot(seed: int) -> Section:
     layer = CommunicationLayer.load()
     counts, popularity = example_round(len(layer.codebook), num_active=SLOT_DEVICES, num_slots=SLOTS, seed=seed)
     trace = trace_slot(layer, counts, popularity, snr_db=SLOT_SNR_DB, slot=0, seed=seed)
-    return Section("What arrives, and what is decoded", slot_finding(trace), figures_of(trace)[:2])
+    sent = superpose(counts, layer.codebook)[0]
+    received = transmit(counts, layer.codebook, snr_db=SLOT_SNR_DB, rng=rngs.generator(seed, "explained noise"))[0]
+    signals = {"received": received, "without noise": sent}
+    drawn = lines_of(
+        {name: list(enumerate(signal.tolist(), 1)) for name, signal in signals.items()},
+        "channel use",
+        "amplitude",
+        "What the antenna sees in one slot",
+    )
+    return Section(
+        "What arrives, and what is decoded", slot_finding(trace), (*present([drawn]), *figures_of(trace)[:1])
+    )
 
 
 def slot_finding(trace: Trace) -> str:
