@@ -51,11 +51,15 @@ def commands() -> str:
     """Return the page of the command line: the help of every command."""
     parts = [COMMANDS_INTRODUCTION]
     for name, what in COMMANDS.items():
-        calls = [[name, "digits"]] if name in ("simulate", "collect", "central") else [[name]]
+        calls = [[name, word] for word in WORDS.get(name, ())] or [[name]]
         parts.append(f"## aircomp {name}\n\n{what[0].upper()}{what[1:]}.\n")
         parts += [f"```text\n{help_of(call)}\n```\n" for call in calls]
     return "\n".join(parts)
 
+
+WORDS = {name: ("digits",) for name in ("simulate", "collect", "central")}
+WORDS |= {"bench": ("decode", "simulate", "train", "flower"), "data": ("list", "fetch")}
+"""What follows a command before its flags: a preset, or each of its subcommands."""
 
 COMMANDS_INTRODUCTION = """# Command line
 
