@@ -1,12 +1,14 @@
 # make demo   run the main job          make test   run the tests (make test-quick: the quick ones, in a minute)
 # make env    build .venv and stop      make lint   format, lint and type checks
 # make expected [SCALE=digits] [RESULT=all] [SEEDS=3]   measure anew what is expected; rewrite the docs' tables and figures
+# make docs   build the site in build/site    make pages   write the pages that are made: results, commands, presets, fields
 # make fuzz   odd inputs, thousands of them (CASES=5000 SEED=0)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LINT_STAMP := $(VENV)/.installed-lint
+DOCS_STAMP := $(VENV)/.installed-docs
 CASES ?= 5000
 SEED ?= 0
 
@@ -14,7 +16,7 @@ SCALE ?= digits
 RESULT ?= all
 SEEDS ?= 3
 
-.PHONY: demo test test-quick test-slow fuzz expected lint env clean
+.PHONY: demo test test-quick test-slow fuzz expected pages docs lint env clean
 
 demo: env
 	$(BIN)/aircomp demo --overwrite --out runs/demo
@@ -30,6 +32,13 @@ test-slow: env
 
 expected: env
 	$(BIN)/aircomp reproduce $(RESULT) --scale $(SCALE) --seeds $(SEEDS) --update-expected --out runs/expected-$(SCALE)
+
+pages: env
+	$(BIN)/python tools/make_pages.py
+
+docs: $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	$(BIN)/python tools/check_site.py build/site
 
 fuzz: env
 	$(BIN)/python tests/fuzz/fuzz_run.py --cases $(CASES) --seed $(SEED)
@@ -53,5 +62,9 @@ $(LINT_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[lint]'
 	@touch $@
 
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) dist
+	rm -rf $(VENV) dist build

@@ -4,7 +4,6 @@ Same seed, same bits as `aircomp simulate digits --uplink gamp --rounds 3 --devi
 --participation.kind fixed --participation.number 2`. Put your own model, data and training where it says "yours".
 """
 
-# ruff: noqa: TID253
 from functools import lru_cache
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict

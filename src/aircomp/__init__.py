@@ -1,6 +1,13 @@
-"""aircomp: digital over-the-air computation for federated edge learning.
+"""Digital over-the-air computation for federated edge learning: simulate, decode, compare.
 
-What is listed here is the public API; other modules may move.
+    run = aircomp.simulate("digits", uplink="amp-da-net", snr_db=10.0, rounds=20)
+    run.test_accuracy
+
+    layer = aircomp.CommunicationLayer.load()
+    received = aircomp.transmit(counts, layer.codebook, snr_db=5.0, rng=torch.Generator().manual_seed(0))
+    layer.decode(received, popularity).counts
+
+What is listed here is the public API; other modules may move. The library logs under the name `aircomp` and prints nothing.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -50,6 +57,11 @@ if TYPE_CHECKING:
     from aircomp.layer import CommunicationLayer
     from aircomp.uplinks.decoders import decoder_names, make_decoder
     from aircomp.uplinks.schemes import make_uplink, uplink_names
+
+
+def __dir__() -> list[str]:
+    """List the public names, also those that are not imported yet."""
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

@@ -134,7 +134,15 @@ def test_a_demo_is_a_page_and_replaces_only_what_it_made(tmp_path, capsys):
     assert {"result.json", "report.html", "accuracy.png"} <= {path.name for path in tmp_path.iterdir()}
     rows = read_json(tmp_path / "result.json")["rows"]
     assert [row["uplink"] for row in rows] == ["ideal", "perfect", "amp-da", "gamp", "amp-da-net"]
-    assert "aircomp demo --rounds 2 --seed 0 --snr-db 5" in (tmp_path / "report.html").read_text()
+    page, said = (tmp_path / "report.html").read_text(), capsys.readouterr()
+    assert "aircomp demo --rounds 2 --seed 0 --snr-db 5" in page
+    assert "7 of 7 done: " in said.err, "without a terminal, too, it says what it does"
+    best = max(rows[2:], key=lambda row: row["count_accuracy"])
+    finding = f"At 5 dB {best['uplink']} finds {best['count_accuracy']:.0%} of the counts"
+    assert finding in page
+    assert finding in said.out
+    paper, ours = (row["test_accuracy_last5"] for row in read_json(tmp_path / "low-snr.json")["rows"])
+    assert f"{100 * (ours - paper):+.1f} points at the same channel uses and energy" in page
     assert call(*demo) == 2
     assert "--overwrite" in capsys.readouterr().err
     kept = tmp_path / "work" / "simulate-somebody-elses.json"

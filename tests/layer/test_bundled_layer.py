@@ -56,7 +56,7 @@ def test_it_beats_the_untrained_decoder_on_two_bases(layer, snr_db):
         received = transmit(counts, book, snr_db=snr_db, reference="slot", rng=generator(0, "noise"))
         # told the number: independent draws, unlike real devices, are not what the layer reads it from
         accuracy[name] = count_accuracy(counts, decoder.decode(received, popularity, num_active=10).counts)
-    # on real rounds it is three points and more (docs/results.md)
+    # on real rounds it is three points and more (docs/notebook/2026-11-16-decoders.md)
     assert accuracy["layer"] > accuracy["gamp"] + 0.015
 
 

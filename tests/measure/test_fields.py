@@ -2,12 +2,9 @@
 
 `tests/older` holds seven rounds of digits over `gamp`, and a job of six rounds, as they were written before
 `test_accuracy_last5` and `count_accuracy` had their names.
-
-`AIRCOMP_REGEN=1 pytest tests/measure/test_fields.py` writes docs/fields.md anew.
 """
 
 import json
-import os
 import shutil
 import statistics
 from importlib import resources
@@ -27,7 +24,6 @@ from aircomp.report.runs import read_runs
 from aircomp.reproduce.jobs import Job
 
 OLDER = Path(__file__).parent / "older"
-PAGE = Path(__file__).parents[2] / "docs" / "fields.md"
 ACCURACIES = [json.loads(line)["test_accuracy"] for line in (OLDER / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -117,20 +113,3 @@ def test_headings_tell_fields_apart():
     assert len(set(labels)) == len(labels)
     assert not OLDER_NAMES.keys() & FIELDS.keys(), "an old name has no second life"
     assert columns_of(["snr_db", "own_field"]) == {"snr_db": "SNR (dB)", "own_field": "own field"}
-
-
-def test_the_page_of_fields_is_this_table():
-    lines = [f"| `{name}` | {field.heading} | {field.unit} | {field.meaning} |" for name, field in FIELDS.items()]
-    text = "\n".join([INTRODUCTION, "| field | heading | unit | meaning |", "|---|---|---|---|", *lines]) + "\n"
-    if os.environ.get("AIRCOMP_REGEN"):
-        PAGE.write_text(text)
-    assert PAGE.read_text() == text
-
-
-INTRODUCTION = """# Fields of results
-
-Rows of `result.json`, records of `metrics.jsonl`, columns of tables, axes of figures and TensorBoard's tags use the same
-names. `src/aircomp/fields.py` defines them; this page is made from it. Where several seeds ran, `<field>` is their mean,
-`<field>_std` their standard deviation and `<field>_values` the values by seed. Files that older versions wrote are read
-under these names.
-"""

@@ -6,12 +6,14 @@ import pytest
 from aircomp.cli import main
 from aircomp.common.artefact import read_json
 from aircomp.report.page import Table
+from aircomp.reproduce import docs as docs_module
 from aircomp.reproduce import expected, update
 from aircomp.reproduce.catalogue import RESULTS
+from aircomp.reproduce.docs import markdown
 from aircomp.reproduce.expected import deviations
 from aircomp.reproduce.run import reproduce
 from aircomp.reproduce.scales import SCALES
-from aircomp.reproduce.update import docs_folder, markdown, update_expected
+from aircomp.reproduce.update import docs_folder, update_expected
 
 RESULT = RESULTS["quantisation"]
 
@@ -22,19 +24,23 @@ def test_a_finished_result_becomes_the_expected_one_and_the_tables_of_the_docs(t
     scale, docs, run = replace(SCALES["digits"], name="tiny", collected=few), tmp_path / "docs", tmp_path / "run"
     outcome = reproduce([RESULT], scale, range(2), run)[RESULT.name]
     monkeypatch.setattr(expected, "folder", lambda name: tmp_path / "expected" / name)
-    numbers, tables = update_expected(RESULT, scale, outcome, run, docs)
+    monkeypatch.setitem(docs_module.SCALES, "tiny", scale)
+    monkeypatch.setattr(docs_module, "folder", lambda name: tmp_path / "expected" / name)
+    numbers, *written = update_expected(RESULT, scale, run, docs)
     assert deviations(outcome.rows, read_json(numbers)) == []
     assert len(read_json(numbers)["rows"]) == len(outcome.rows)
-    text = tables.read_text()
-    assert tables == docs / "tables" / "tiny" / "quantisation.md"
-    assert "aircomp reproduce quantisation --scale tiny --seeds 2 --update-expected" in text
+    assert written == [
+        docs / "results" / "index.md",
+        docs / "results" / "tiny.md",
+        docs / "figures" / "tiny-quantisation.svg",
+    ]
+    text = written[1].read_text()
+    assert "aircomp reproduce quantisation --scale tiny --seeds 2" in text
     assert "| k-means++ (the paper) |" in text
     assert "| the paper says | A | value | B | value | margin | verdict |" in text
     assert " on tiny |" in text
-    assert not (docs / "figures").exists(), "no page shows it"
-    (docs / "page.md").write_text("![errors](figures/tiny-quantisation.svg)")
-    *_, figure = update_expected(RESULT, scale, outcome, run, docs)
-    assert figure.read_text().startswith("<svg")
+    assert written[2].read_text().startswith("<svg")
+    assert update_expected(RESULT, scale, run, docs) == [numbers], "what is current is not written again"
 
 
 def test_cells_of_a_table_stay_cells():
@@ -42,7 +48,7 @@ def test_cells_of_a_table_stay_cells():
         "Claims", {"x": "value", "margin": "margin"}, [{"x": 0.5, "x_std": 0.1, "margin": "|A − B| < 1"}], "Why."
     )
     assert markdown(table).splitlines() == [
-        "## Claims",
+        "**Claims**",
         "",
         "| value | margin |",
         "| --- | --- |",

@@ -36,7 +36,7 @@ class ResultOptions:
 class SimulateOptions(ResultOptions):
     """Measure local training beside a bare PyTorch loop, and the stages of a round, on the paper's ResNet.
 
-    Example:
+    Examples:
       aircomp bench simulate --workers 2
       aircomp bench simulate --ray-address HOST:6379
     """
@@ -53,7 +53,7 @@ class SimulateOptions(ResultOptions):
 class DecodeOptions(ResultOptions):
     """Measure decoders, rounding and quantisation beside their plain versions on a paper-sized round, one thread.
 
-    Example:
+    Examples:
       aircomp bench decode --slots 13487
     """
 
@@ -67,7 +67,7 @@ class DecodeOptions(ResultOptions):
 class TrainOptions(ResultOptions):
     """Measure a training step of codebook and decoder beside autograd through the plain version, one thread.
 
-    Example:
+    Examples:
       aircomp bench train --slots 64 256
     """
 
@@ -83,7 +83,7 @@ class FlowerOptions(ResultOptions):
 
     Flower runs alone and with our uplink: its own overhead is in both. All three take turns, a round each.
 
-    Example:
+    Examples:
       aircomp bench flower --rounds 8
     """
 

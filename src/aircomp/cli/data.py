@@ -18,7 +18,7 @@ from aircomp.errors import unknown_name
 class ListOptions:
     """List the datasets and where each was found.
 
-    Example:
+    Examples:
       aircomp data list
     """
 

@@ -15,21 +15,28 @@ from aircomp.cli.common import output_directory, parse, print_table, progress_ba
 from aircomp.common import results
 from aircomp.common.checks import check_number, check_numbers
 from aircomp.common.outdir import MARKER, is_in_use, newest_directory, open_directory
-from aircomp.measure.fields import columns_of, label_of
+from aircomp.measure.fields import columns_of
 from aircomp.report.curves import draw_snr
-from aircomp.report.page import Section, write_page
-from aircomp.report.rows import SHARE, accuracy_by_snr, lines_of, present, table_of
+from aircomp.report.demo import Low, sections_of
+from aircomp.report.page import write_page
 from aircomp.report.runs import command_of, read_runs
-from aircomp.reproduce.jobs import Crew, Job, Payload, run_jobs
+from aircomp.reproduce.jobs import Crew, Job, run_jobs
 from aircomp.reproduce.work import run_job
 
 NOISY = ("amp-da", "gamp", "amp-da-net")
+LOW_SNR_DB = -5.0
+"""Where it matters how the air is spent and what is averaged."""
+LOW = {
+    "used as in the paper": {"aggregate.readout": "integers", "uplink.side_information": "none"},
+    "our settings": {"aggregate.readout": "unbiased", "uplink.repeat": "auto"},
+}
+"""Two ways to use the same decoder at low SNR, at the same channel uses and energy."""
 COLUMNS = ("uplink", "snr_db", "test_accuracy_last5", "count_accuracy", "num_active_mae", "seconds")
 
 
 @dataclass(frozen=True)
 class Options:
-    """Train federated digits over the air with several uplinks at several SNRs, and draw the result.
+    """Show what over-the-air computation is for: a slot decoded, federated digits over several uplinks, and low SNR.
 
     Examples:
       aircomp demo
@@ -67,26 +74,35 @@ def run(args: Sequence[str]) -> None:
 
 
 def _run(options: Options, out: Path) -> None:
-    begun, work, jobs = time.perf_counter(), out / "work", _jobs(options)
+    begun, work, jobs = time.perf_counter(), out / "work", _jobs(options) | _low_jobs(options)
     if options.overwrite:
         for job in jobs.values():
             job.path(work).unlink(missing_ok=True)
+    _say(f"training a digit classifier over the air, {len(jobs)} federated runs of {options.rounds} rounds each")
+    names = {job.key: name for name, job in jobs.items()}
     with progress_bar("demo", len(jobs)) as (progress, task):
-        run_jobs(
-            list(jobs.values()),
-            work,
-            run_job,
-            Crew(options.workers),
-            lambda _, done, total: progress.update(task, completed=done, total=total),
-        )
-    found = {name: job.done(work) for name, job in jobs.items()}
+
+        def tell(job: Job, done: int, total: int) -> None:
+            name = names.get(job.key, job.kind)
+            progress.update(task, completed=done, total=total, note=name)
+            _say(f"{done} of {total} done: {name}, after {time.perf_counter() - begun:.0f} s")
+
+        run_jobs(list(jobs.values()), work, run_job, Crew(options.workers), tell)
+    found = {name: jobs[name].done(work) for name in _jobs(options)}
+    low = Low(LOW_SNR_DB, {name: jobs[name].done(work)["rows"][0] for name in LOW})
     rows = [payload["rows"][0] for payload in found.values()]
     config = {"preset": "digits", "rounds": options.rounds, "snr_db": list(options.snr_db), "seed": options.seed}
+    results.write_result(out / "low-snr.json", "demo", config, options.seed, low.table)
     results.write_result(out / "result.json", "demo", config, options.seed, rows)
     print_table(f"federated digits, {options.rounds} rounds", rows, columns_of(COLUMNS))
     print(draw_snr(rows, out / "accuracy.png"))
     command = command_of(read_runs([out])[0])
-    print(write_page(out / "report.html", "Federated digits over the air", [_section(rows, found, options, command)]))
+    sections = sections_of(
+        rows, {name: payload["curve"] for name, payload in found.items()}, low, options.seed, command
+    )
+    for section in sections:
+        print(f"{section.title}: {section.text}")
+    print(write_page(out / "report.html", "Learning over the air", sections))
     print(f"{out / 'result.json'}   ({time.perf_counter() - begun:.0f} s)")
 
 
@@ -112,22 +128,14 @@ def _jobs(options: Options) -> dict[str, Job]:
     return jobs
 
 
-def _section(rows: list[results.Row], found: dict[str, Payload], options: Options, command: str) -> Section:
-    text = (
-        f"Forty devices, of which seven to thirteen train in each of {options.rounds} rounds; their quantised updates share "
-        "the air. Perfect is the same without noise, ideal without quantisation too."
-    )
-    curves = {name: [tuple(point) for point in payload["curve"]] for name, payload in found.items()}
-    drawn = [
-        accuracy_by_snr(rows, []),
-        lines_of(curves, "round", label_of("test_accuracy"), "Test accuracy by round", limits=SHARE),
-    ]
-    names = ("uplink", "snr_db", "test_accuracy_last5", "test_accuracy", "stability", "count_accuracy", "update_nmse")
-    return Section(
-        "Federated digits",
-        text,
-        present(drawn),
-        (table_of("Uplinks", rows, (*names, "num_active_mae", "seconds")),),
-        (command,),
-        {"result.json": "result.json"},
-    )
+def _low_jobs(options: Options) -> dict[str, Job]:
+    """Return the two runs at low SNR by their names."""
+    shared = {"rounds": options.rounds, "seed": options.seed, "device": options.device}
+    shared |= {"uplink": "amp-da-net", "snr_db": LOW_SNR_DB, "snr_reference": "slot"}
+    return {name: Job("simulate", {"preset": "digits", "settings": shared | ways}) for name, ways in LOW.items()}
+
+
+def _say(sentence: str) -> None:
+    """Say what is going on where no progress bar can: in a file, a pipe, a log."""
+    if not sys.stderr.isatty():
+        print(f"demo: {sentence}", file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ from aircomp.layer.export import SUFFIX, Format, export_layer
 
 @dataclass(frozen=True)
 class Options:
-    """Write the decoder of a trained layer for other runtimes; docs/export.md tells what goes in and comes out.
+    """Write the decoder of a trained layer for other runtimes; docs/howto/export.md tells what goes in and comes out.
 
     Examples:
       aircomp export runs/layer --format onnx --out decoder.onnx

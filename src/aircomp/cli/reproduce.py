@@ -83,5 +83,5 @@ def run(args: Sequence[str]) -> None:
     if docs is not None:
         for result in chosen:
             finished = out if len(chosen) == 1 else out / result.name
-            print(*update_expected(result, scale, outcomes[result.name], finished, docs), sep="\n")
+            print(*update_expected(result, scale, finished, docs), sep="\n")
     print(out / "report.html")

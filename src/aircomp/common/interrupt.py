@@ -20,7 +20,7 @@ class Stopped(KeyboardInterrupt):
 def deferred() -> Iterator[Callable[[], None]]:
     """Hold Ctrl-C back until the end of the block, or until the function that it is given is called.
 
-    Example:
+    Examples:
         >>> with deferred() as raise_if_stopped:
         ...     raise_if_stopped()  # where nothing is held
     """

@@ -36,6 +36,11 @@ class Decoded:
     noise_var: Float[Tensor, " slots"]
     """Noise variance per channel use, estimated or as given, for every slot."""
 
+    def __repr__(self) -> str:
+        """Say in a line how much was decoded; the fields hold the tensors."""
+        shape = " × ".join(map(str, self.counts.shape))
+        return f"<Decoded: counts of {shape} slots and codewords, {self.num_active_hat:.4g} devices estimated>"
+
     @property
     def num_active(self) -> int:
         """The number of active devices that the counts sum to."""

@@ -77,7 +77,7 @@ MAX_LEAK = 300.0
 # is enough for the number of devices; decoded slots tell smaller noise better.
 LEAST_NOISE = 1e-3
 # Devices by which K̂ can be off however many slots there are, since real choices are not quite the model's: about what it
-# is off by at 5 dB, .07 to .17 on ResNet and .09 to .13 on VGG (docs/results.md, "What agreement brings").
+# is off by at 5 dB, .07 to .17 on ResNet and .09 to .13 on VGG (docs/notebook/2026-11-16-agreement.md).
 MODEL_ERROR = 0.1
 # Of the expected count of a codeword: its logarithm stays finite, in float32 too (whose least normal number is 1e-38).
 MIN_RATE = 1e-30

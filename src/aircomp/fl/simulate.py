@@ -67,6 +67,14 @@ class Simulation:
     partition: Partition = field(repr=False)
     out: Path | None = None
 
+    def __repr__(self) -> str:
+        """Say in a line what was run and how it ended; the fields hold the rest."""
+        row, accuracy = self.row, self.row.get("test_accuracy")
+        noise = "" if row["snr_db"] is None else f" at {row['snr_db']:g} dB"
+        ended = "not evaluated" if accuracy is None else f"test accuracy {accuracy:.3f}"
+        rounds = "1 round" if row["rounds"] == 1 else f"{row['rounds']} rounds"
+        return f"<Simulation: {row['dataset']} over {row['uplink']}{noise}, {rounds}, {ended}>"
+
     @property
     def test_accuracy(self) -> float:
         """Test accuracy of the last evaluation; `row["test_accuracy_last5"]` is the mean of the last five."""
@@ -112,7 +120,7 @@ def simulate(
         command: Whose directory `out` is; `collect` puts more into it.
         **overrides: Settings by name: `rounds=40, snr_db=0.0, **{"devices.total": 100}`.
 
-    Example:
+    Examples:
         >>> run = simulate("digits", uplink="ideal", rounds=2, engine="serial")
         >>> [record["round"] for record in run.metrics]
         [1, 2]

@@ -35,7 +35,7 @@ REMEDY = "restore it or train anew"
 class CommunicationLayer:
     """A codebook and its decoder, trained together, used as they are.
 
-    Example:
+    Examples:
         >>> layer = CommunicationLayer.load("runs/layer")  # doctest: +SKIP
         >>> layer.decode(received, popularity).counts  # doctest: +SKIP
 
@@ -64,6 +64,13 @@ class CommunicationLayer:
         self.snr_reference: SnrReference = snr_reference
         self.config, self.training = config or {}, training or {}
         self._decoder = self.decoder()
+
+    def __repr__(self) -> str:
+        """Say in a line what it is for."""
+        codewords, uses = self.codebook.shape
+        trained = self.num_active_range
+        devices = "" if trained is None else f", trained on {trained[0]} to {trained[1]} devices"
+        return f"<CommunicationLayer: {codewords} codewords of {uses} channel uses{devices}>"
 
     @property
     def num_active_range(self) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
 """Every field of a result: its heading, its unit and what it means, in this one place.
 
 Records of a round (`metrics.jsonl`), rows of results (`result.json`), columns of tables, axes of figures and TensorBoard's
-tags share these names. `docs/fields.md` shows the table to readers. What older versions wrote is read under today's names.
+tags share these names; `docs/reference/fields.md` shows them. What older versions wrote is read under today's names.
 """
 
 from collections.abc import Iterable

@@ -61,7 +61,7 @@ def judge(claims: Sequence[Claim], rows: Sequence[Row], scale: Scale) -> list[Ro
     found = []
     for claim in claims:
         a, b = _row(rows, claim.a), _row(rows, claim.b)
-        if a is not None and b is not None:
+        if a is not None and b is not None and claim.field in a and claim.field in b:
             found.append(_judged(claim, a, b, scale))
     return found
 
@@ -72,9 +72,11 @@ def _row(rows: Sequence[Row], where: Where) -> Row | None:
 
 def _judged(claim: Claim, a: Row, b: Row, scale: Scale) -> Row:
     name = claim.field
-    differences = _differences(a[f"{name}_values"], b[f"{name}_values"])
+    differences = _differences(a.get(f"{name}_values", ()), b.get(f"{name}_values", ()))
     needed = claim.seeds_needed(scale)
-    if len(differences) < needed:
+    if f"{name}_values" not in a or f"{name}_values" not in b:
+        verdict = f"not judged on {scale.name}"
+    elif len(differences) < needed:
         seeds = "1 seed" if len(differences) == 1 else f"{len(differences)} seeds"
         verdict = f"undecided on {scale.name}: {seeds}, needs {needed}"
     else:
@@ -161,7 +163,8 @@ HEADINGS = {
 NOTE = (
     "Values are means ± standard deviations over the seeds; pairs of equal seed are compared. Seen: the difference meets the "
     "margin with 95 % confidence by Student's t. Contradicted: it does not, with the same confidence. Undecided: the seeds "
-    "do not tell. A claim that two are near is a test of equivalence, two one-sided tests."
+    "do not tell. A claim that two are near is a test of equivalence, two one-sided tests. Not judged: an older version did "
+    "not keep the value of each seed; the command measures it again."
 )
 
 _PERFECT = {"uplink": "perfect"}

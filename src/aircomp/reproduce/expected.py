@@ -17,6 +17,8 @@ FLOOR = 0.02
 """A band is never narrower than two points, or two per cent of a number above one: three seeds may agree by chance."""
 UNCHECKED = ("seconds",)
 """Measured, but not a property of the software alone."""
+SETTINGS = ("snr_db", "local_steps", "scale")
+"""Numbers that tell a row from the others, as words do."""
 
 
 def folder(scale: str) -> Path:
@@ -32,16 +34,16 @@ def expected(name: str, scale: str) -> dict[str, Any] | None:
 
 def deviations(rows: Sequence[Row], expectation: dict[str, Any]) -> list[str]:
     """Say which numbers lie outside their bands; rows that are on one side only are not compared."""
-    known = {_identity(row): row for row in expectation["rows"]}
+    known = {identity(row): row for row in expectation["rows"]}
     found = []
     for row in rows:
-        before = known.get(_identity(row))
-        for name in _measured(before or {}):
+        before = known.get(identity(row))
+        for name in measured(before or {}):
             assert before is not None
             band = before[f"{name}_band"]
             now = row.get(name)
             if now is None or abs(now - before[name]) > band:
-                what = ", ".join(f"{k} {v}" for k, v in _identity(row))
+                what = ", ".join(f"{k} {v}" for k, v in identity(row))
                 given = "nothing" if now is None else f"{now:.4g}"
                 found.append(f"{name} of {what}: {given} instead of {before[name]:.4g} ± {band:.2g}")
     return found
@@ -51,20 +53,33 @@ def expectation_of(result: dict[str, Any]) -> dict[str, Any]:
     """Make an expectation of a `result.json`."""
     rows = []
     for row in result["rows"]:
-        kept = dict(_identity(row)) | {"seeds": row.get("seeds")}
+        kept = dict(identity(row)) | {"seeds": row.get("seeds")}
         for name in (key.removesuffix("_std") for key in row if key.endswith("_std")):
             if row[name] is not None and name not in UNCHECKED:
                 band = max(SPREADS * (row[f"{name}_std"] or 0.0), FLOOR * max(1.0, abs(row[name])))
-                kept |= {name: round(row[name], 4), f"{name}_band": round(band, 4)}
+                kept |= {name: round(row[name], 4), f"{name}_band": round(band, 4)} | _spread(row, name)
         rows.append(kept)
     about = {key: result[key] for key in ("command", "version", "environment")}
-    return about | {"core_seconds": result["config"]["core_seconds"], "rows": [r for r in rows if _measured(r)]}
+    return about | {"core_seconds": result["config"]["core_seconds"], "rows": [r for r in rows if measured(r)]}
 
 
-def _identity(row: Row) -> tuple[tuple[str, Any], ...]:
-    """Return what tells a row from the others: its words and its SNR."""
-    return tuple((k, v) for k, v in sorted(row.items()) if isinstance(v, str) or k == "snr_db")
+def _spread(row: Row, name: str) -> Row:
+    """Return the deviation over the seeds and the value of each, by which the paper's claims are judged."""
+    values = row.get(f"{name}_values")
+    if values is None:
+        return {}
+    std = row[f"{name}_std"]
+    return {
+        f"{name}_std": None if std is None else round(std, 6),
+        f"{name}_values": [None if value is None else round(value, 6) for value in values],
+    }
 
 
-def _measured(row: Row) -> list[str]:
+def identity(row: Row) -> tuple[tuple[str, Any], ...]:
+    """Return what tells a row from the others: its words and its settings."""
+    return tuple((k, v) for k, v in sorted(row.items()) if isinstance(v, str) or k in SETTINGS)
+
+
+def measured(row: Row) -> list[str]:
+    """Return the fields of a row that have a band."""
     return [key.removesuffix("_band") for key in row if key.endswith("_band")]

@@ -96,7 +96,9 @@ BY = ("uplink", "snr_db", "buffers", "local_steps", "norm")
 def batch_norm(scale: Scale, found: Found) -> Outcome:
     """Show accuracy by treatment, beside Table I and the scale that K's error predicts."""
     runs = [(row | _counted(payload), payload) for row, payload in found if row["uplink"] != "scaled"]
-    scaled = [row for fields, payload in found if fields["uplink"] == "scaled" for row in payload["rows"]]
+    scaled = over_seeds(
+        [each for each in found if each[0]["uplink"] == "scaled"], ("uplink", "scale"), ("test_accuracy",)
+    )
     fields = ("test_accuracy_last5", *SCALES_OF, "update_nmse")
     rows = over_seeds(runs, BY, fields)
     for row in rows:
@@ -139,7 +141,7 @@ def batch_norm(scale: Scale, found: Found) -> Outcome:
             ),
         ]
     )
-    return Outcome([*rows, *({"uplink": "scaled"} | row for row in scaled)], tables, drawn)
+    return Outcome([*rows, *scaled], tables, drawn)
 
 
 def _counted(payload: dict[str, Any]) -> Row:
@@ -190,11 +192,11 @@ def from_scratch(scale: Scale, found: Found) -> Outcome:
     measured = ("test_accuracy_last5", "test_accuracy", "buffer_scale", "update_nmse")
     rows = [r for r in over_seeds(found, ("uplink", "snr_db", "buffers"), measured) if r["buffers"] in SHOWN]
     curves = {
-        f"{fields['uplink']}, {treatment}": [
+        f"{run['uplink']}, {treatment}": [
             (row["round"], row["test_accuracy"]) for row in payload["rounds"] if row["buffers"] == treatment
         ]
-        for fields, payload in found
-        for treatment in (SHOWN[:1] if fields["uplink"] == "perfect" else SHOWN)
+        for run, payload in found
+        for treatment in (SHOWN[:1] if run["uplink"] == "perfect" else SHOWN)
     }
     line = lines_of(curves, "round", label_of("test_accuracy"), "From scratch at 0 dB, by treatment of the buffers")
     table = table_of("From scratch at 0 dB", rows, ("uplink", "snr_db", "buffers", *measured), SCRATCH_NOTE)

@@ -65,7 +65,7 @@ def make_decoder(
             gamp; `layer=CommunicationLayer.load("runs/layer")` for amp-da-net (the bundled one by default); `truth=counts`
             for the genie.
 
-    Example:
+    Examples:
         >>> import torch
         >>> make_decoder("nnls", torch.eye(4)).decode(torch.eye(4), torch.ones(4)).counts.diagonal().tolist()
         [1, 1, 1, 1]

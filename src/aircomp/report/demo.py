@@ -1,0 +1,148 @@
+"""The page of the demo: each section begins with a sentence that is computed from its numbers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aircomp.channel.awgn import superpose, transmit
+from aircomp.common import rng as rngs
+from aircomp.common.results import Row
+from aircomp.layer import CommunicationLayer
+from aircomp.measure.fields import label_of
+from aircomp.report.explain import Trace, example_round, figures_of, trace_slot
+from aircomp.report.page import Section
+from aircomp.report.rows import SHARE, accuracy_by_snr, bars_of, lines_of, present, series_of, table_of
+
+SLOT_SNR_DB, SLOT_DEVICES, SLOTS = 5.0, 10, 512
+COLUMNS = ("uplink", "snr_db", "test_accuracy_last5", "test_accuracy", "stability", "count_accuracy", "update_nmse")
+
+
+@dataclass(frozen=True)
+class Low:
+    """The runs at low SNR."""
+
+    snr_db: float
+    rows: dict[str, Row]
+    """By what was done differently."""
+
+    @property
+    def table(self) -> list[Row]:
+        """The rows, each with its name."""
+        return [{"contender": name} | row for name, row in self.rows.items()]
+
+
+def sections_of(
+    rows: Sequence[Row], curves: Mapping[str, Sequence[Sequence[float]]], low: Low, seed: int, command: str
+) -> list[Section]:
+    """Return the page: a slot, who finds the counts, what is learned, and low SNR."""
+    return [_slot(seed), _counts(rows), _training(rows, curves, command), _low(low, rows)]
+
+
+def _slot(seed: int) -> Section:
+    layer = CommunicationLayer.load()
+    counts, popularity = example_round(len(layer.codebook), num_active=SLOT_DEVICES, num_slots=SLOTS, seed=seed)
+    trace = trace_slot(layer, counts, popularity, snr_db=SLOT_SNR_DB, slot=0, seed=seed)
+    sent = superpose(counts, layer.codebook)[0]
+    received = transmit(counts, layer.codebook, snr_db=SLOT_SNR_DB, rng=rngs.generator(seed, "explained noise"))[0]
+    signals = {"received": received, "without noise": sent}
+    drawn = lines_of(
+        {name: list(enumerate(signal.tolist(), 1)) for name, signal in signals.items()},
+        "channel use",
+        "amplitude",
+        "What the antenna sees in one slot",
+    )
+    return Section(
+        "What arrives, and what is decoded", slot_finding(trace), (*present([drawn]), *figures_of(trace)[:1])
+    )
+
+
+def slot_finding(trace: Trace) -> str:
+    """Say what became of the slot."""
+    sent = int(trace.truth.sum())
+    right = sent - int((trace.truth - trace.decoded).clamp(min=0).sum())
+    return (
+        f"{sent} devices sent a codeword each at the same time, at {SLOT_SNR_DB:g} dB. From the one noisy sum the decoder "
+        f"found {right} of the {sent} rightly. Over all {SLOTS} slots it finds {trace.round_accuracy[-1]:.0%} of the counts."
+    )
+
+
+def _counts(rows: Sequence[Row]) -> Section:
+    noisy = [row for row in rows if row["snr_db"] is not None]
+    series = series_of(noisy, ["uplink"], "snr_db", "count_accuracy")
+    title = "Counts found, by decoder"
+    drawn = lines_of(series, label_of("snr_db"), label_of("count_accuracy"), title, limits=SHARE)
+    return Section("Which decoder finds the counts", counts_finding(rows), present([drawn]))
+
+
+def counts_finding(rows: Sequence[Row]) -> str:
+    """Compare the decoders at the SNR where they differ most."""
+    by_snr: dict[float, list[Row]] = {}
+    for row in rows:
+        if row["snr_db"] is not None and row.get("count_accuracy") is not None:
+            by_snr.setdefault(row["snr_db"], []).append(row)
+    if not by_snr:
+        return "No device sent anything, so there are no counts to compare."
+    ranked = {
+        snr_db: sorted(same, key=lambda row: row["count_accuracy"], reverse=True) for snr_db, same in by_snr.items()
+    }
+    snr_db = max(ranked, key=lambda each: ranked[each][0]["count_accuracy"] - ranked[each][-1]["count_accuracy"])
+    best, *_, worst = [*ranked[snr_db], ranked[snr_db][-1]]
+    return (
+        f"At {snr_db:g} dB {best['uplink']} finds {best['count_accuracy']:.0%} of the counts and {worst['uplink']} "
+        f"{worst['count_accuracy']:.0%}. No decoder is told how many devices sent, or how strong the noise is."
+    )
+
+
+def _training(rows: Sequence[Row], curves: Mapping[str, Sequence[Sequence[float]]], command: str) -> Section:
+    lines = {name: [tuple(point) for point in curve] for name, curve in curves.items()}
+    drawn = [
+        accuracy_by_snr(rows, []),
+        lines_of(lines, "round", label_of("test_accuracy"), "Test accuracy by round", limits=SHARE),
+    ]
+    table = table_of("Uplinks", list(rows), (*COLUMNS, "num_active_mae", "seconds"))
+    links = {"result.json": "result.json"}
+    return Section("What the model learns", training_finding(rows), present(drawn), (table,), (command,), links)
+
+
+def training_finding(rows: Sequence[Row]) -> str:
+    """Say how far the uplinks end below perfect aggregation."""
+    perfect = next(row["test_accuracy_last5"] for row in rows if row["uplink"] == "perfect")
+    noisy = [row for row in rows if row["snr_db"] is not None]
+    best = max(noisy, key=lambda row: row["test_accuracy_last5"])
+    worst = min(noisy, key=lambda row: row["test_accuracy_last5"])
+    return (
+        f"Forty devices, of which seven to thirteen train in each round. Without radio errors the model gets {perfect:.1%} "
+        f"of the test images right. Over the noisy air it gets {best['test_accuracy_last5']:.1%} with {best['uplink']} at "
+        f"{best['snr_db']:g} dB, and {worst['test_accuracy_last5']:.1%} with {worst['uplink']} at {worst['snr_db']:g} dB."
+    )
+
+
+def _low(low: Low, rows: Sequence[Row]) -> Section:
+    perfect = next(row for row in rows if row["uplink"] == "perfect")
+    shown = [*low.table, {"contender": "no radio errors"} | perfect]
+    title = f"The same decoder at {low.snr_db:g} dB"
+    drawn = bars_of(shown, "contender", [], "test_accuracy_last5", title)
+    table = table_of(
+        title,
+        shown,
+        ("contender", "test_accuracy_last5", "count_accuracy", "update_nmse", "channel_uses_per_parameter"),
+    )
+    return Section(
+        "Where the method matters: low SNR",
+        low_finding(low),
+        present([drawn]),
+        (table,),
+        (),
+        {"low-snr.json": "low-snr.json"},
+    )
+
+
+def low_finding(low: Low) -> str:
+    """Compare the two ways to use the decoder."""
+    (name, before), (other, after) = low.rows.items()
+    points = 100 * (after["test_accuracy_last5"] - before["test_accuracy_last5"])
+    return (
+        f"At {low.snr_db:g} dB the noise is stronger than the signal. The same decoder ends at "
+        f"{before['test_accuracy_last5']:.1%} {name}, and at {after['test_accuracy_last5']:.1%} with {other}: {points:+.1f} "
+        "points at the same channel uses and energy. The difference is side information, an unbiased mean, and fewer slots "
+        "that are sent more often."
+    )

@@ -1,0 +1,154 @@
+"""Write the pages of the docs that are made from something else: results, commands, presets, fields.
+
+    make pages                                 # or: python tools/make_pages.py
+
+`tests/docs/test_pages.py` fails where a page is out of date.
+"""
+
+import contextlib
+import io
+import os
+import re
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from aircomp.cli import COMMANDS, main
+from aircomp.common.artefact import write_text
+from aircomp.common.settings import Settings
+from aircomp.fl.experiment import Experiment, preset_names
+from aircomp.measure.fields import FIELDS
+from aircomp.reproduce.docs import write_pages
+from aircomp.train.recipe import PretrainSettings
+
+DOCS = Path(__file__).parents[1] / "docs"
+WIDTH = "100"
+"""Characters of a line of help."""
+
+
+def reference_pages() -> dict[Path, str]:
+    """Return the text of every page of the reference that is made."""
+    folder = DOCS / "reference"
+    return {folder / "fields.md": fields(), folder / "cli.md": commands(), folder / "presets.md": presets()}
+
+
+def fields() -> str:
+    """Return the page of a result's fields."""
+    lines = [f"| `{name}` | {field.heading} | {field.unit} | {field.meaning} |" for name, field in FIELDS.items()]
+    return "\n".join([FIELDS_INTRODUCTION, "| field | heading | unit | meaning |", "|---|---|---|---|", *lines]) + "\n"
+
+
+FIELDS_INTRODUCTION = """# Fields of a result
+
+Rows of `result.json`, records of `metrics.jsonl`, columns of tables, axes of figures and TensorBoard's tags use the same
+names. `src/aircomp/measure/fields.py` defines them. Where several seeds ran, `<field>` is their mean, `<field>_std` their
+standard deviation, and `<field>_values` holds the value of each seed. Files of older versions are read under these names.
+"""
+
+
+def commands() -> str:
+    """Return the page of the command line: the help of every command."""
+    parts = [COMMANDS_INTRODUCTION]
+    for name, what in COMMANDS.items():
+        calls = [[name, word] for word in WORDS.get(name, ())] or [[name]]
+        parts.append(f"## aircomp {name}\n\n{what[0].upper()}{what[1:]}.\n")
+        parts += [f"```text\n{help_of(call)}\n```\n" for call in calls]
+    return "\n".join(parts)
+
+
+WORDS = {name: ("digits",) for name in ("simulate", "collect", "central")}
+WORDS |= {"bench": ("decode", "simulate", "train", "flower"), "data": ("list", "fetch")}
+"""What follows a command before its flags: a preset, or each of its subcommands."""
+
+COMMANDS_INTRODUCTION = """# Command line
+
+Every command has `--help`, `--version` and `--seed`. Results go to `--out`, by default a new directory under `runs/`.
+A finished run is never overwritten without `--overwrite`. [Files](files.md) says what is written, and
+[Logging and shell completion](../howto/shell.md) lists the exit codes.
+"""
+
+
+def help_of(call: list[str]) -> str:
+    """Return what a command prints with --help."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), environment(COLUMNS=WIDTH, NO_COLOR="1"):
+        main([*call, "--help"])
+    text = re.sub(r"\x1b\[[0-9;]*m", "", said.getvalue())
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+@contextlib.contextmanager
+def environment(**values: str) -> Iterator[None]:
+    """Set some variables for a while."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def presets() -> str:
+    """Return the page of the presets and of every setting."""
+    parts = [PRESETS_INTRODUCTION, "## Presets of federated runs\n"]
+    parts += [f"### {name}\n\n```toml\n{text}```\n" for name, text in preset_files("presets")]
+    parts += ["## Presets of training a layer\n"]
+    parts += [f"### pretrain: {name}\n\n```toml\n{text}```\n" for name, text in preset_files("train/presets")]
+    parts += ["## Settings of a federated run\n", settings_table(Experiment)]
+    parts += ["## Settings of training a layer\n", settings_table(PretrainSettings)]
+    return "\n".join(parts)
+
+
+PRESETS_INTRODUCTION = """# Presets
+
+A preset is a TOML file that names the settings of a run. What it leaves out has its default value, listed below.
+Precedence: default, then preset, then command line. `aircomp simulate my.toml` takes a file of your own.
+
+On the command line a setting is a flag with dots and dashes (`--devices.total 100`); in Python it is a keyword
+(`**{"devices.total": 100}`).
+"""
+
+
+def preset_files(folder: str) -> list[tuple[str, str]]:
+    """Return name and text of the presets in a folder of the package."""
+    here = Path(str(resources.files("aircomp"))) / folder
+    found = sorted(here.glob("*.toml"))
+    assert folder != "presets" or {path.stem for path in found} == set(preset_names())
+    return [(path.stem, path.read_text(encoding="utf-8")) for path in found]
+
+
+def settings_table(settings: type[Settings]) -> str:
+    """Return every setting with its default and meaning."""
+    lines = ["| setting | default | meaning |", "|---|---|---|"]
+    return "\n".join([*lines, *(line for line in _settings(settings(), ""))]) + "\n"
+
+
+def _settings(group: Settings, prefix: str) -> Iterator[str]:
+    for name, field in type(group).model_fields.items():
+        value: Any = getattr(group, name)  # Any: settings are of many types
+        if prefix + name == "own":
+            continue  # set by the run, not by people
+        if isinstance(value, Settings):
+            yield from _settings(value, f"{prefix}{name}.")
+        else:
+            meaning = " ".join((field.description or "").split()).replace("|", r"\|")
+            yield f"| `{prefix}{name}` | `{value!r}` | {meaning} |"
+
+
+def write_all() -> list[Path]:
+    """Write every made page; return those that changed."""
+    changed = write_pages(DOCS)
+    for path, text in reference_pages().items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            write_text(path, text)
+            changed.append(path)
+    return changed
+
+
+if __name__ == "__main__":
+    print(*write_all(), sep="\n")
