@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aircomp.encode.energy import EXPONENT, codeword_energies, limited, scale_to_one
@@ -15,6 +15,7 @@ def words(seed=0, spread=3.0, number=64):
     return torch.randn(number, 20, generator=rng) * lengths[:, None], popularity / popularity.sum()
 
 
+@settings(deadline=None)  # a busy machine takes its time
 @given(st.floats(-12, 12), st.floats(0, 4), st.integers(0, 5))
 def test_the_mean_energy_is_one_and_none_is_above_the_peak(log_noise, log_peak, seed):
     codebook, popularity = words(seed)
@@ -73,6 +74,7 @@ def test_zero_and_equal_codewords_get_energies_too():
     assert torch.equal(codeword_energies(torch.zeros(8, 20), torch.ones(8), 0.1, 36.0), torch.ones(8).double())
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=20), st.floats(1, 50))
 def test_the_scale_is_the_one_that_makes_the_mean_one(energies, peak):
     energies = torch.tensor(energies, dtype=torch.float64)
