@@ -57,8 +57,8 @@ class Flags(Experiment):
 class Options:
     """Run federated training over an uplink; every setting of the preset can be overridden.
 
-    Short forms: --uplink, --layer, --snr-db, --snr-reference, --aggregator stand for --uplink.name, --uplink.layer,
-    --channel.snr-db, --channel.snr-reference, --aggregate.rule.
+    Short forms: --uplink, --layer, --channel, --snr-db, --snr-reference, --aggregator stand for --uplink.name,
+    --uplink.layer, --channel.kind, --channel.snr-db, --channel.snr-reference, --aggregate.rule.
 
     Examples:
       aircomp simulate digits

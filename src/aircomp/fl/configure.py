@@ -13,6 +13,7 @@ from aircomp.fl.participation import check_participation
 from aircomp.uplinks.base import Uplink
 
 SHORT_NAMES = {
+    "channel": "channel.kind",
     "snr_db": "channel.snr_db",
     "snr_reference": "channel.snr_reference",
     "aggregator": "aggregate.rule",
