@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Inexact
 from torch import Tensor
 
 from aircomp.channel.signal import Gains, Signal, slot_blocks
+from aircomp.common.gains import GainModel
 
 
 @dataclass(frozen=True)
@@ -28,18 +29,6 @@ class AtDevices:
 
 
 @dataclass(frozen=True)
-class GainModel:
-    """How the gains of devices that send are spread, behind power control and over the level that it aims at."""
-
-    mean: float = 1.0
-    """Zero where phases are random: signals of several devices then add up in power alone."""
-    var_real: float = 0.0
-    var_imag: float = 0.0
-    power_var: float = 0.0
-    """Relative variance of a device's mean power."""
-
-
-@dataclass(frozen=True)
 class AtReceiver:
     """What the base station knows of the channel beside what it hears."""
 
@@ -47,7 +36,7 @@ class AtReceiver:
     """As it believes them to be; None where it is told nothing, or all gains are one."""
     block_uses: int = 0
     """Channel uses of a coherence block, in which the same devices speak; 0: the whole round is one."""
-    gain_model: GainModel = GainModel()
+    gain_model: GainModel = field(default_factory=GainModel)
     """The law of the gains, by which the link was planned; not those of the round."""
 
     @property

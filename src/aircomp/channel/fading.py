@@ -20,11 +20,12 @@ from jaxtyping import Complex, Float, Inexact
 from torch import Tensor
 
 from aircomp.channel.awgn import add_noise
-from aircomp.channel.base import AtDevices, AtReceiver, Csi, GainModel, Offsets
+from aircomp.channel.base import AtDevices, AtReceiver, Csi, Offsets
 from aircomp.channel.power import COHERENT, NEAREST, Belief, PowerSettings, control_power
 from aircomp.channel.settings import ChannelSettings, ErrorSettings
 from aircomp.channel.signal import Gains, Signal, slot_blocks
 from aircomp.channel.snr import noise_variance
+from aircomp.common.gains import GainModel
 from aircomp.common.memory import check_memory
 from aircomp.common.packing import pack, unpack
 from aircomp.common.rng import generator
@@ -103,17 +104,18 @@ class Fading:
         """What the base station knows of the gains beforehand: their moments behind power control, from many draws."""
         spread = math.expm1(_deviation(self.settings.errors) ** 2)
         if self.power.control not in COHERENT:
-            return GainModel(mean=0.0, var_real=0.5, var_imag=0.5, power_var=spread)
+            return GainModel.unknown_phase(spread)
         one = self.settings.model_copy(update={"antennas": 1})
         csi = self._sounded(draw(one, _MODEL_DEVICES, 1, rng=generator(0, "gain model")))
         arriving = csi.with_power
         assert arriving is not None
         assert csi.level is not None
         values = (arriving.values[:, :, 0] / csi.level)[csi.at_devices.scale != 0].to(torch.complex128)
-        mean = float(values.real.mean())
+        silence = self.power.control == "inversion"
         if not _has_spread(self.settings.errors, self.power):
-            return GainModel()
-        return GainModel(mean, float(values.real.var()), float(values.imag.square().mean()), spread)
+            return GainModel(silence=silence)
+        mean, var_real = float(values.real.mean()), float(values.real.var())
+        return GainModel(mean, var_real, float(values.imag.square().mean()), spread, silence)
 
     def carry(self, signal: Signal, csi: Csi, *, rng: torch.Generator) -> Inexact[Tensor, "antennas slots uses"]:
         """Add the signals up under their gains, and to each antenna noise of one variance."""

@@ -29,7 +29,13 @@ from aircomp.engines.local import make_executor, one_thread
 from aircomp.engines.trainer import Trainer
 from aircomp.errors import ConfigError
 from aircomp.fl import models
-from aircomp.fl.configure import check_buffers, check_overrides, check_radio, configure
+from aircomp.fl.configure import (
+    check_buffers,
+    check_overrides,
+    check_phase,
+    check_radio,
+    configure,
+)
 from aircomp.fl.evaluate import evaluate, recompute_statistics
 from aircomp.fl.experiment import Buffers, Experiment
 from aircomp.fl.journal import Journal, open_run, read_metrics
@@ -140,6 +146,7 @@ def simulate(
     own |= {"channel": own_channel, "aggregator": own_rule, "before": before, "after": after}
     experiment = configure(preset, overrides, {name: part for name, part in own.items() if part is not None})
     check_overrides(experiment, overrides)
+    check_phase(experiment)
     data = _dataset(dataset, experiment, data_dir)
     module = build_model(experiment, data) if model is None else copy_model(model)
     if experiment.start and not (resume and out is not None and has_checkpoint(Path(out) / "checkpoint")):
@@ -165,6 +172,7 @@ def simulate(
         device=experiment.device,
         include_base_station=experiment.server.include_base_station,
         snr_reference="round" if own_channel is not None else experiment.channel.snr_reference,
+        fading=own_channel is None and experiment.channel.kind == "fading",
     )
     scheme = own_uplink or make_uplink(experiment.uplink, context, decoder=decoder)
     check_radio(scheme, overrides)
