@@ -75,7 +75,7 @@ LATER = {
     },
     **{
         f"uplink.{name}": getattr(UplinkSettings(), name).model_dump()
-        for name in ("amp_da", "gamp", "posterior", "nnls", "analog", "widened", "blind")
+        for name in ("amp_da", "gamp", "posterior", "nnls", "analog", "widened", "blind", "semi_blind", "covariance")
     },
 }
 """Settings that came later, at values that change nothing: there they are no part of a run's identity, so that runs which

@@ -16,9 +16,9 @@ from aircomp.decode.receiver import Receiver, Reception
 from aircomp.errors import ShapeError
 from aircomp.testing.decoders import check_decoded
 
-_CODEWORDS, _USES, _SLOTS, _DEVICES, _ANTENNAS = 64, 32, 24, 6, 256
+_CODEWORDS, _USES, _SLOTS, _DEVICES, _ANTENNAS = 64, 32, 24, 6, 128
 _RIGHT = 0.98
-"""Share of the counts that must be right without noise: gains of 256 antennas still differ by 6 % in power."""
+"""Share of the counts that must be right without noise: gains of 128 antennas still differ by 9 % in power."""
 
 
 def check_receiver(make: Callable[[Complex[Tensor, "codewords uses"]], Receiver], *, in_phase: bool = False) -> None:
@@ -43,7 +43,7 @@ def check_receiver(make: Callable[[Complex[Tensor, "codewords uses"]], Receiver]
     truth = torch.zeros(_SLOTS, _CODEWORDS, dtype=torch.int64).scatter_add_(1, chosen, torch.ones_like(chosen))
     gains = torch.ones(_ANTENNAS, _SLOTS, _DEVICES, dtype=torch.complex64)
     if not in_phase:
-        gains = _complex(rng, _ANTENNAS, _SLOTS, _DEVICES)
+        gains = torch.cat([_complex(rng, _ANTENNAS, 1, _DEVICES).expand(-1, n, -1) for n in (10, _SLOTS - 10)], 1)
     received = torch.einsum("ask,sku->asu", gains, codebook[chosen])
     received = received + 0.02 * _complex(rng, *received.shape)
     model = GainModel() if in_phase else GainModel.unknown_phase()

@@ -9,17 +9,29 @@ from aircomp.common.checks import check_choice
 from aircomp.common.packing import pack
 from aircomp.common.settings import Settings
 from aircomp.decode.blind import Blind, BlindSettings
+from aircomp.decode.covariance import Covariance, CovarianceSettings
 from aircomp.decode.receiver import Receiver
+from aircomp.decode.semi_blind import SemiBlind, SemiBlindSettings
 from aircomp.decode.widened import Widened, WidenedSettings
 from aircomp.errors import ConfigError
 
-RECEIVER_CODEBOOK = {"widened": "bernoulli", "blind": "bernoulli"}
-"""The random-access codebook that each receiver is for; bernoulli is QPSK, two uses at a time."""
+RECEIVER_CODEBOOK = {
+    "widened": "low-coherence",
+    "blind": "low-coherence",
+    "semi-blind": "low-coherence",
+    "covariance": "low-coherence",
+}
+"""The random-access codebook that each receiver is for."""
 
-PHASELESS = ("blind",)
+PHASELESS = ("blind", "semi-blind", "covariance")
 """Those that need no phase reference."""
 
-receiver_settings: dict[str, type[Settings]] = {"widened": WidenedSettings, "blind": BlindSettings}
+receiver_settings: dict[str, type[Settings]] = {
+    "widened": WidenedSettings,
+    "blind": BlindSettings,
+    "semi-blind": SemiBlindSettings,
+    "covariance": CovarianceSettings,
+}
 """The options of each."""
 
 
@@ -47,5 +59,9 @@ def make_receiver(name: str, codebook: Float[Tensor, "codewords uses"], settings
     match name:
         case "widened":
             return Widened(pack(codebook), settings)
+        case "semi-blind":
+            return SemiBlind(pack(codebook), settings)
+        case "covariance":
+            return Covariance(pack(codebook), settings)
         case _:
             return Blind(pack(codebook), settings)

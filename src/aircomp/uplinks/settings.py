@@ -8,8 +8,10 @@ from pydantic import Field, field_validator
 from aircomp.common.settings import Except, Needs, NeedsTable, Settings, absolute, needs
 from aircomp.decode.amp_da import AmpDaSettings
 from aircomp.decode.blind import BlindSettings
+from aircomp.decode.covariance import CovarianceSettings
 from aircomp.decode.gamp import GampSettings
 from aircomp.decode.posterior import PosteriorSettings
+from aircomp.decode.semi_blind import SemiBlindSettings
 from aircomp.decode.side import SideInformation
 from aircomp.decode.simple import NnlsSettings
 from aircomp.decode.widened import WidenedSettings
@@ -44,6 +46,8 @@ class UplinkSettings(Settings):
         "analog": needs("name", "analog"),
         "widened": needs("name", "widened"),
         "blind": needs("name", "blind"),
+        "semi_blind": needs("name", "semi-blind"),
+        "covariance": needs("name", "covariance"),
     }
 
     name: str = "ideal"
@@ -75,10 +79,13 @@ class UplinkSettings(Settings):
     analog: AnalogSettings = AnalogSettings()
     widened: WidenedSettings = WidenedSettings()
     blind: BlindSettings = BlindSettings()
+    semi_blind: SemiBlindSettings = SemiBlindSettings()
+    covariance: CovarianceSettings = CovarianceSettings()
 
     _absolute = field_validator("layer")(absolute)
 
     def of_decoder(self, name: str) -> Settings | None:
         """Return the options of a decoder, if it has any."""
         options = {"amp-da": self.amp_da, "amp-da-pooled": self.amp_da, "gamp": self.gamp, "posterior": self.posterior}
-        return (options | {"nnls": self.nnls, "widened": self.widened, "blind": self.blind}).get(name)
+        options |= {"nnls": self.nnls, "widened": self.widened, "blind": self.blind}
+        return (options | {"semi-blind": self.semi_blind, "covariance": self.covariance}).get(name)
