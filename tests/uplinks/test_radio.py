@@ -40,7 +40,7 @@ def messages(devices, params, rng):
 @pytest.mark.parametrize("repeat", [1, 2])
 def test_the_blind_link_counts_what_devices_sent(repeat, rng):
     base, sent = messages(5, 1200, rng)
-    exchange = communicate(link("blind", fading(antennas=64, block_slots=1), repeat=repeat), base, sent, {}, 0)
+    exchange = communicate(link("blind", fading(antennas=64, block_slots=2), repeat=repeat), base, sent, {}, 0)
     truth = exchange.sent.reconstruction.mean(dim=0)
     assert float((exchange.update - truth).norm() / truth.norm()) < 0.25
     assert exchange.output.num_active_hat == pytest.approx(5, abs=0.5)
