@@ -210,5 +210,6 @@ class Blind:
         weight = popularity.double()  # what is popular is told apart best
         x, y = leak - weight @ leak, heard - weight @ heard
         slope = float((weight * x) @ y / ((weight * x) @ x).clamp(min=1e-12))
-        uses = Y.shape[2]
-        return min(max(energy - slope, 0.05 * energy), energy) / uses
+        # where all codewords are as popular, or few slots were heard, it tells nothing: half of the power is noise then
+        noise = max(energy - slope, 0.05 * energy) if slope > 0 else 0.5 * energy
+        return noise / Y.shape[2]

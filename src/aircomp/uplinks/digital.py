@@ -274,7 +274,8 @@ def sent_counts(
     """Count how many devices sent each codeword; those that were silent in a slot did not."""
     if delivered is None:
         return count(indices, num_codewords)
-    heard = delivered.view(*indices.shape, repeat).any(dim=2).to(indices.device)
+    copies = delivered[:, : indices.shape[1] * repeat]  # pilots come after them
+    heard = copies.reshape(*indices.shape, repeat).any(dim=2).to(indices.device)
     chosen = indices.long().where(heard, num_codewords)  # one more column takes the silent ones
     return count(chosen, num_codewords + 1)[:, :num_codewords]
 
