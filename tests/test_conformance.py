@@ -37,10 +37,14 @@ def analog_sum():
     del sys.modules["analog_sum"]
 
 
+SLOW = ("posterior", "blind", "semi-blind")
+"""Uplinks whose conformance takes more than ten seconds; receivers also pass `check_receiver` on their own."""
+
+
 @pytest.mark.seconds
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow if name == "posterior" else ()) for name in aircomp.uplink_names()],
+    [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in aircomp.uplink_names()],
 )
 def test_every_uplink_passes(name):
     quantize = QuantizeSettings(fragment_length=20, num_codewords=128 if name == "amp-da-net" else 64)
@@ -54,6 +58,7 @@ def hardened(snr_db):
     return make_channel(ChannelSettings(kind="fading", snr_db=snr_db, antennas=192, block_slots=1), PowerSettings())
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", receiver_names())
 def test_every_receiver_passes(name):
     def make(codebook):

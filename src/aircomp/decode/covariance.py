@@ -24,8 +24,8 @@ from aircomp.decode.receiver import Reception, check_complex_codebook, check_rec
 
 CHUNK = 256
 """Slots decoded at a time: bounds the temporaries, changes nothing else."""
-MIN_NOISE = 1e-4
-"""Of a complex use: keeps the inverse of the covariance finite."""
+MIN_NOISE = 1e-2
+"""Of a complex use: the inverse of the covariance follows hundreds of updates in float32, and a device has power one."""
 
 
 class CovarianceSettings(Settings):
