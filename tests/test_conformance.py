@@ -12,13 +12,16 @@ import aircomp
 from aircomp.channel import Awgn, ChannelSettings, PowerSettings, make_channel
 from aircomp.channel.base import AtDevices, Csi
 from aircomp.channel.signal import Gains, Symbols
+from aircomp.common.packing import unpack
 from aircomp.common.rng import generator
+from aircomp.decode.blind import Blind
 from aircomp.errors import ConfigError, PowerMismatch
 from aircomp.link import Link, communicate
 from aircomp.quantize.codebook import Quantizer, QuantizeSettings, build
-from aircomp.testing import check_channel, check_quantizer, check_rule, check_uplink
+from aircomp.testing import check_channel, check_quantizer, check_receiver, check_rule, check_uplink
 from aircomp.uplinks.ideal import IdealUplink
 from aircomp.uplinks.outputs import Vectors
+from aircomp.uplinks.receivers import PHASELESS, make_receiver, receiver_names
 from aircomp.uplinks.schemes import make_uplink
 from aircomp.uplinks.settings import UplinkSettings
 
@@ -34,14 +37,43 @@ def analog_sum():
     del sys.modules["analog_sum"]
 
 
+SLOW = ("posterior", "blind", "semi-blind")
+"""Uplinks whose conformance takes more than ten seconds; receivers also pass `check_receiver` on their own."""
+
+
 @pytest.mark.seconds
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow if name == "posterior" else ()) for name in aircomp.uplink_names()],
+    [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in aircomp.uplink_names()],
 )
 def test_every_uplink_passes(name):
     quantize = QuantizeSettings(fragment_length=20, num_codewords=128 if name == "amp-da-net" else 64)
-    check_uplink(lambda: make_uplink(UplinkSettings(name=name, quantize=quantize)))
+    check_uplink(
+        lambda: make_uplink(UplinkSettings(name=name, quantize=quantize)), hardened if name in PHASELESS else Awgn
+    )
+
+
+def hardened(snr_db):
+    """Random phases on so many antennas that power alone tells the number of devices, anew in every slot."""
+    return make_channel(ChannelSettings(kind="fading", snr_db=snr_db, antennas=192, block_slots=1), PowerSettings())
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("name", receiver_names())
+def test_every_receiver_passes(name):
+    def make(codebook):
+        return make_receiver(name, unpack(codebook, 2 * codebook.shape[1]))
+
+    check_receiver(make, in_phase=name not in PHASELESS)
+
+
+def test_a_receiver_that_prefers_the_first_block_fails():
+    class First(Blind):
+        def receive(self, seen):
+            return super().receive(seen)[:1]
+
+    with pytest.raises(AssertionError, match="1 results came back for 2 blocks"):
+        check_receiver(First)
 
 
 @pytest.mark.seconds

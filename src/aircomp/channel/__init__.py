@@ -2,14 +2,17 @@
 
 from aircomp.channel.awgn import Awgn
 from aircomp.channel.base import Channel
+from aircomp.channel.fading import Fading
 from aircomp.channel.power import PowerSettings
-from aircomp.channel.snr import ChannelSettings
+from aircomp.channel.settings import ChannelSettings
 
-__all__ = ["Awgn", "Channel", "ChannelSettings", "PowerSettings", "make_channel"]
+__all__ = ["Awgn", "Channel", "ChannelSettings", "Fading", "PowerSettings", "make_channel"]
 
 
 def make_channel(settings: ChannelSettings, power: PowerSettings) -> Channel:
     """Build a channel; power control is a part of it, because it decides what the air gets."""
-    match settings.kind, power.control:
-        case "awgn", "none":
+    match settings.kind:
+        case "awgn":  # with gains of one there is nothing to control
             return Awgn(settings.snr_db, settings.snr_reference)
+        case "fading":
+            return Fading(settings, power)

@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Inexact
+from jaxtyping import Bool, Float, Inexact
 from torch import Tensor
 
 from aircomp.channel.signal import Gains, Signal, slot_blocks
+from aircomp.common.gains import GainModel
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,33 @@ class AtReceiver:
 
     gains: Gains | None = None
     """As it believes them to be; None where it is told nothing, or all gains are one."""
+    block_uses: int = 0
+    """Channel uses of a coherence block, in which the same devices speak; 0: the whole round is one."""
+    gain_model: GainModel = field(default_factory=GainModel)
+    """The law of the gains, by which the link was planned; not those of the round."""
 
     @property
     def side_information(self) -> tuple[str, ...]:
         """What that is, in words."""
         return () if self.gains is None else ("every device's channel gain",)
+
+    def slot_blocks(self, num_slots: int, uses: int) -> list[slice]:
+        """Return the slots of every block, in order."""
+        if self.block_uses == 0 or num_slots == 0:
+            return [slice(0, num_slots)]
+        sizes = slot_blocks(num_slots, uses, self.block_uses).unique_consecutive(return_counts=True)[1].cumsum(0)
+        ends = sizes.tolist()
+        return [slice(first, end) for first, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """What makes devices' signals differ from their gain times the signal."""
+
+    timing: Float[Tensor, " devices"]
+    """How late each is, in complex channel uses."""
+    frequency: Float[Tensor, " devices"]
+    """How many turns a complex channel use its carrier is off, from each block's start."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +71,10 @@ class Csi:
     gains: Gains | None = None
     """The true ones; None: one antenna, and all are one."""
     at_receiver: AtReceiver = field(default_factory=AtReceiver)
+    level: Float[Tensor, " blocks"] | None = None
+    """What power control lets signals arrive at, by which the receiver divides; None: one."""
+    offsets: Offsets | None = None
+    """None: every device is in time and in tune."""
 
     @property
     def with_power(self) -> Gains | None:

@@ -1,12 +1,145 @@
-"""Power control: what devices make of what they know of the channel."""
+r"""Power control: what devices make of what they believe of the channel.
 
-from typing import Literal
+Every device may spend power one on average. It multiplies its signal with $t$, from its own belief $\hat h$ of the first
+antenna's gain, whose mean power is $\beta$:
 
-from aircomp.common.settings import Settings
+| control       | $t$                                          | silent                 | arrives at                |
+|---------------|----------------------------------------------|------------------------|---------------------------|
+| `none`        | $1$                                          | nobody                 | $\sqrt\beta h$            |
+| `inversion`   | $\sqrt{\rho_0}/(\sqrt\beta\hat h)$           | $|\hat h|^2 < g$       | $\sqrt{\rho_0}$           |
+| `phase`       | $\hat h^*/|\hat h|$                          | nobody                 | $\sqrt\beta |h|$          |
+| `statistical` | $c/\sqrt\beta$                               | nobody                 | $c h$                     |
+| `common`      | $\sqrt\eta/(\sqrt\beta\hat h)$, $\eta = \min_k \beta_k|\hat h_k|^2$ | nobody | $\sqrt\eta$            |
+
+$\rho_0 = 1/(E[1/\beta]\,E[|\hat h|^{-2};\,|\hat h|^2 \ge g])$ keeps the mean power at one; in Rayleigh fading the second
+factor is the exponential integral $E_1(g)$. $c = E[1/\beta]^{-1/2}$ likewise. Under `common` the weakest device spends one
+and all others less. The base station knows the level that control aims at and divides by it.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Complex, Float
+from pydantic import Field
+from scipy import integrate, special
+from torch import Tensor
+
+from aircomp.common.settings import NeedsTable, Settings, needs
+from aircomp.errors import ConfigError
+
+Control = Literal["none", "inversion", "phase", "statistical", "common"]
+COHERENT = ("inversion", "phase", "common")
+"""The controls that let signals arrive in phase; they need to know the gain."""
+NEAREST = 1 / 30
+"""Nearest that a device comes, in radii of the disc."""
 
 
 class PowerSettings(Settings):
     """How devices choose their transmit power."""
 
-    control: Literal["none"] = "none"
-    """none: every device sends at its nominal mean power. A channel with gains of one needs no more."""
+    NEEDS: ClassVar[NeedsTable] = dict.fromkeys(("threshold", "peak_db"), needs("control", "inversion"))
+
+    control: Control = "none"
+    """none: every device sends at its nominal mean power. inversion: it undoes its gain, and is silent in blocks where
+    that is weak. phase: it undoes the phase alone. statistical: it undoes the mean gain alone. common: all devices arrive
+    as the weakest one does."""
+    threshold: float = Field(default=0.1, gt=0, le=10)
+    """Of inversion: a device is silent where its gain is below this share of its mean."""
+    peak_db: float | None = None
+    """Of inversion: the largest power over the mean one, in decibels; in place of a threshold, which then is the smallest
+    that keeps it."""
+
+
+@dataclass(frozen=True)
+class Belief:
+    """The law of what devices believe of their gains."""
+
+    rician_factor: float = 0.0
+    csi_correlation: float = 1.0
+    path_loss: float = 0.0
+
+    def mean_inverse(self, threshold: float) -> float:
+        r"""Return $E[1/|\hat h|^2;\, |\hat h|^2 \ge g]$; in Rayleigh fading the exponential integral."""
+        if self.rician_factor == 0:
+            return float(special.exp1(threshold))
+        share = self.csi_correlation**2 / (1 + self.rician_factor)
+        direct, scattered = share * self.rician_factor, share + 1 - self.csi_correlation**2
+
+        def density_over(x: float) -> float:
+            apart = (math.sqrt(x) - math.sqrt(direct)) ** 2 / scattered
+            return math.exp(-apart) * float(special.i0e(2 * math.sqrt(x * direct) / scattered)) / scattered / x
+
+        end = (math.sqrt(direct) + 8 * math.sqrt(scattered)) ** 2  # exp(−64) beyond
+        return float(integrate.quad(density_over, threshold, end, points=[direct], limit=200)[0])
+
+    @property
+    def mean_inverse_path(self) -> float:
+        r"""Return $E[1/\beta]$ over the disc, $\beta = (d/R)^{-\alpha}$."""
+        a = self.path_loss
+        return NEAREST ** (a + 2) + (1 - NEAREST ** (a + 2)) * 2 / (a + 2)
+
+
+def threshold_of(settings: PowerSettings, belief: Belief) -> float:
+    """Return the threshold of inversion: as set, or the smallest that keeps the peak.
+
+    Raises:
+        ConfigError: If no threshold keeps it.
+    """
+    if settings.peak_db is None:
+        return settings.threshold
+
+    def excess(log_g: float) -> float:
+        g = math.exp(log_g)
+        return -10 * math.log10(g * belief.mean_inverse(g) * belief.mean_inverse_path) - peak_db
+
+    peak_db, grid = settings.peak_db, np.linspace(math.log(1e-6), math.log(3.0), 120)
+    above = [excess(x) for x in grid]
+    kept = next((i for i, x in enumerate(above) if x <= 0), None)
+    if kept is None:
+        raise ConfigError(
+            f"power.peak_db = {peak_db:g}: inversion peaks {peak_db + min(above):.1f} dB above its mean power at least; "
+            "give at least that"
+        )
+    low, high = grid[max(kept - 1, 0)], grid[kept]
+    for _ in range(50 if kept else 0):
+        middle = (low + high) / 2
+        low, high = (low, middle) if excess(middle) <= 0 else (middle, high)
+    return math.exp(high)
+
+
+def control_power(
+    settings: PowerSettings,
+    belief: Belief,
+    believed: Complex[Tensor, "devices blocks"],
+    path_gain: Float[Tensor, " devices"],
+) -> tuple[Complex[Tensor, "devices blocks"], Float[Tensor, " blocks"]]:
+    """Return what each device multiplies its signal with in each block, and the level that all aim at.
+
+    Args:
+        settings: The kind of control.
+        belief: The law of `believed`, for the mean power.
+        believed: What devices believe of the small-scale gain, of mean power one.
+        path_gain: The mean power of each device's gain, which it knows.
+    """
+    root, one = path_gain.sqrt()[:, None], torch.ones(believed.shape[1], dtype=path_gain.dtype, device=path_gain.device)
+    match settings.control:
+        case "none":
+            return torch.ones_like(believed), one
+        case "phase":
+            return torch.sgn(believed).conj().resolve_conj(), one
+        case "statistical":
+            level = belief.mean_inverse_path**-0.5
+            return (level / root).expand_as(believed).to(believed), level * one
+        case "inversion":
+            threshold = threshold_of(settings, belief)
+            level = (belief.mean_inverse(threshold) * belief.mean_inverse_path) ** -0.5
+            strong = believed.abs().square() >= threshold
+            inverse = (root * believed).where(strong, torch.ones_like(believed)).reciprocal()
+            return level * inverse * strong, level * one
+        case "common":
+            gain = root * believed
+            level = gain.abs().amin(dim=0)
+            return level / gain, level

@@ -17,29 +17,17 @@ A complex signal enters with $|s|^2$ in place of $s^2$; the variance is then tha
 """
 
 import math
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from jaxtyping import Float, Inexact
 from torch import Tensor
 
-from aircomp.common.settings import Settings
 from aircomp.common.snr import SnrReference
 from aircomp.errors import ConfigError, ShapeError, unknown_name
 
 # 300 dB of noise still fits into float32 (1e30 of 3e38) with room for the signal's own power
 LOWEST_SNR_DB = -300.0
-
-
-class ChannelSettings(Settings):
-    """What lies between the devices and the base station."""
-
-    kind: Literal["awgn"] = "awgn"
-    """The paper's: white Gaussian noise, gains of one."""
-    snr_db: float = 10.0
-    """Signal-to-noise ratio in decibels; the paper uses 0, 3, 5, 10, 15 and 20."""
-    snr_reference: SnrReference = "round"
-    """What the SNR refers to: the mean received power of the `round`, that of each `slot`, or the `transmit` power."""
 
 
 def noise_variance(

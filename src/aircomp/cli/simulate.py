@@ -19,7 +19,7 @@ from aircomp.cli.common import (
 )
 from aircomp.common.settings import check_given
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.fl.configure import full_name
+from aircomp.fl.configure import full_name, heard_by
 from aircomp.fl.experiment import Experiment, load_experiment, preset_names, read_toml
 from aircomp.fl.own import OwnParts
 from aircomp.fl.simulate import Simulation, simulate
@@ -57,8 +57,8 @@ class Flags(Experiment):
 class Options:
     """Run federated training over an uplink; every setting of the preset can be overridden.
 
-    Short forms: --uplink, --layer, --snr-db, --snr-reference, --aggregator stand for --uplink.name, --uplink.layer,
-    --channel.snr-db, --channel.snr-reference, --aggregate.rule.
+    Short forms: --uplink, --layer, --channel, --snr-db, --snr-reference, --aggregator stand for --uplink.name,
+    --uplink.layer, --channel.kind, --channel.snr-db, --channel.snr-reference, --aggregate.rule.
 
     Examples:
       aircomp simulate digits
@@ -83,9 +83,10 @@ def run(args: Sequence[str]) -> None:
     """Parse, simulate, summarise."""
     preset, rest = split_preset(with_full_names(args, full_name))
     options = parse(Options, rest, f"simulate {preset or 'PRESET'}", Options(starting_point(preset, rest)))
-    check_given(options.experiment, given_settings(Experiment, rest))
-    stem = f"{Path(preset).stem if preset else 'run'}-{options.experiment.uplink.name}"
-    experiment = options.experiment
+    given = given_settings(Experiment, rest)
+    experiment = heard_by(options.experiment, given)
+    check_given(experiment, given)
+    stem = f"{Path(preset).stem if preset else 'run'}-{experiment.uplink.name}"
     with (
         output_directory(options.out, stem, resume=options.resume) as out,
         progress_bar(stem, experiment.rounds) as (progress, task),

@@ -14,7 +14,9 @@ from aircomp.common.checks import check_choice, check_generator, check_number
 from aircomp.common.memory import check_memory
 from aircomp.errors import ConfigError, ShapeError
 
-CodebookKind = Literal["gaussian", "bernoulli", "two-bases"]
+CodebookKind = Literal["gaussian", "bernoulli", "two-bases", "low-coherence"]
+_STEPS, _STEP, _SHARPNESS = 300, 0.03, (1.0, 3.0)
+"""Of the descent to low coherence: steps, their size, and how sharply the largest overlap counts, as powers of ten."""
 MOST_CODEWORDS, MOST_USES = 32_767, 65_536
 """Largest codebook: indices have 16 bits, and a square of the length must fit into memory."""
 
@@ -31,7 +33,9 @@ def make_codebook(
 
     Args:
         kind: `gaussian` (random directions), `bernoulli` (entries $\pm 1/\sqrt{l}$, no row twice) or `two-bases`
-            (two orthonormal bases with flat cross-correlation $1/\sqrt{l}$, the first rows in the first one).
+            (two orthonormal bases with flat cross-correlation $1/\sqrt{l}$, the first rows in the first one), or
+            `low-coherence` (the largest $|c_i^H c_j|$ of codewords packed two uses to a complex one is small: all that
+            counts without a phase reference). Packed, gaussian codewords are complex Gaussian and bernoulli ones QPSK.
         num_codewords: Number of rows.
         codeword_length: Channel uses of one codeword.
         rng: Where the randomness comes from.
@@ -48,6 +52,8 @@ def make_codebook(
             return _gaussian(num_codewords, codeword_length, rng)
         case "bernoulli":
             return _bernoulli(num_codewords, codeword_length, rng)
+        case "low-coherence":
+            return _low_coherence(num_codewords, codeword_length, rng)
         case _:
             return _two_bases(num_codewords, codeword_length, rng)
 
@@ -107,6 +113,25 @@ def _two_bases(n: int, l: int, rng: torch.Generator) -> Tensor:  # noqa: E741
         hadamard = torch.cat([torch.cat([hadamard, hadamard], 1), torch.cat([hadamard, -hadamard], 1)])
     turn = random_rotation(l, rng)
     return torch.cat([turn, hadamard @ turn / math.sqrt(l)])[:n].float()
+
+
+def _low_coherence(n: int, l: int, rng: torch.Generator) -> Tensor:  # noqa: E741
+    """Push complex codewords apart by gradient descent on the largest overlap, softened less and less."""
+    if l % 2:
+        raise ConfigError(f"codeword_length = {l}: low-coherence takes two uses for a complex one; make it even")
+    check_memory({"the overlaps of codewords (codewords)": 4 * 16 * n * n})
+    parts = torch.randn(n, l // 2, 2, dtype=torch.float64, generator=rng, device=rng.device)
+    with torch.enable_grad():
+        parts.requires_grad_()
+        optimizer = torch.optim.Adam([parts], lr=_STEP)
+        for sharpness in torch.logspace(*_SHARPNESS, _STEPS).tolist():
+            rows = torch.nn.functional.normalize(parts.flatten(1), dim=1).unflatten(1, (-1, 2))
+            words = torch.view_as_complex(rows.contiguous())
+            overlaps = (words @ words.mH).abs().square() - torch.eye(n, dtype=torch.float64, device=rng.device)
+            optimizer.zero_grad()
+            (torch.logsumexp(sharpness * overlaps.flatten(), 0) / sharpness).backward()
+            optimizer.step()
+    return torch.nn.functional.normalize(parts.detach().flatten(1), dim=1).float()
 
 
 def random_rotation(l: int, rng: torch.Generator) -> Tensor:  # noqa: E741

@@ -1,9 +1,11 @@
 """From a preset, keywords and a user's own parts to the settings of a run, and what is refused before it begins."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from aircomp.aggregation import aggregator_names
+from aircomp.channel.power import COHERENT
 from aircomp.common.checks import check_device
 from aircomp.common.settings import check_given, given_paths
 from aircomp.errors import ConfigError, unknown_name
@@ -11,8 +13,10 @@ from aircomp.fl.experiment import Buffers, Experiment, load_experiment, present_
 from aircomp.fl.own import check_parts, part_name
 from aircomp.fl.participation import check_participation
 from aircomp.uplinks.base import Uplink
+from aircomp.uplinks.receivers import PHASELESS
 
 SHORT_NAMES = {
+    "channel": "channel.kind",
     "snr_db": "channel.snr_db",
     "snr_reference": "channel.snr_reference",
     "aggregator": "aggregate.rule",
@@ -42,6 +46,7 @@ def configure(
     check_parts(own or {})
     experiment = preset if isinstance(preset, Experiment) else load_experiment(preset)
     experiment = name_parts(experiment.changed(**_full_names(overrides)), own or {})
+    experiment = heard_by(experiment, given_paths(_full_names(overrides)))
     if not experiment.own.aggregator and experiment.aggregate.rule not in aggregator_names():
         raise unknown_name("aggregation rule", experiment.aggregate.rule, aggregator_names())
     if experiment.own.channel and experiment.uplink.name in ("ideal", "perfect"):
@@ -64,6 +69,36 @@ def check_buffers(policy: Buffers, uplink: Uplink) -> None:
             f"buffers = 'estimated' divides by the estimated number of devices, but uplink = {uplink.name!r} estimates "
             "nothing; use buffers = 'average', or a digital uplink"
         )
+
+
+def heard_by(experiment: Experiment, given: Collection[str]) -> Experiment:
+    """Return the settings with an uplink for fading where a fading channel was asked for and no uplink.
+
+    Signals that arrive in phase are heard by `widened`, others by `blind`.
+
+    Args:
+        experiment: The settings.
+        given: Paths of those that the user gave.
+    """
+    chosen = experiment.uplink.name != "ideal" or "uplink.name" in given or experiment.own.uplink
+    if experiment.channel.kind != "fading" or chosen:
+        return experiment
+    return experiment.changed(uplink="widened" if experiment.power.control in COHERENT else "blind")
+
+
+def check_phase(experiment: Experiment) -> None:
+    """Refuse uplinks that need gains of a common phase where the channel gives none.
+
+    Raises:
+        ConfigError: Naming those that do not.
+    """
+    faded = experiment.channel.kind == "fading" and not experiment.own.channel and not experiment.own.uplink
+    if not faded or experiment.power.control in COHERENT or experiment.uplink.name in (*PHASELESS, "ideal", "perfect"):
+        return
+    raise ConfigError(
+        f"uplink = {experiment.uplink.name!r} needs signals that arrive in phase, but power.control = "
+        f"{experiment.power.control!r} leaves phases random; use power.control = 'inversion', or uplink = 'blind'"
+    )
 
 
 def check_radio(uplink: Uplink, overrides: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 
 from aircomp.aggregation.readout import Readout
 from aircomp.channel import ChannelSettings, PowerSettings
+from aircomp.channel.power import COHERENT
 from aircomp.common.settings import Except, Needs, NeedsTable, Presets, Settings, absolute, needs
 from aircomp.data.partition import PartitionSettings
 from aircomp.device.corrupt import CorruptionSettings
@@ -21,6 +22,7 @@ from aircomp.fl.models import ModelSettings
 from aircomp.fl.own import OwnParts
 from aircomp.fl.participation import ParticipationSettings
 from aircomp.server.step import ServerSettings
+from aircomp.uplinks.receivers import receiver_names
 from aircomp.uplinks.settings import UplinkSettings
 
 
@@ -63,13 +65,17 @@ LATER = {
     "start": "",
     "own": OwnParts().model_dump(mode="json"),
     "power": PowerSettings().model_dump(mode="json"),
-    "channel.kind": "awgn",
     "uplink.energy": "equal",
     "uplink.pilots": None,
     "uplink.peak": UplinkSettings().peak,
     **{
+        f"channel.{name}": value
+        for name, value in ChannelSettings().model_dump(mode="json").items()
+        if name not in ("snr_db", "snr_reference")
+    },
+    **{
         f"uplink.{name}": getattr(UplinkSettings(), name).model_dump()
-        for name in ("amp_da", "gamp", "posterior", "nnls", "analog")
+        for name in ("amp_da", "gamp", "posterior", "nnls", "analog", "widened", "blind", "semi_blind", "covariance")
     },
 }
 """Settings that came later, at values that change nothing: there they are no part of a run's identity, so that runs which
@@ -105,14 +111,15 @@ class Experiment(Settings):
             Needs({"model.norm": ("batch",), "own.model": Except("")}),
         ),
         "uplink.side_information": (
-            Needs({"uplink.name": ("gamp", "posterior", "amp-da-net"), "own.decoder": Except("")}),
+            Needs({"uplink.name": ("gamp", "posterior", "amp-da-net", *receiver_names()), "own.decoder": Except("")}),
         ),
         "data.name": needs("own.dataset", "", refused=True),
         "model": needs("own.model", "", refused=True),
         "feedback": (Needs({"uplink.name": Except("ideal"), "corruption.kind": ("silent",)}),),
         "uplink": _OWN_UPLINK,
         "channel": _NOISY,
-        "power": _NOISY,
+        "channel.errors.csi_correlation": needs("power.control", *COHERENT),
+        "power": (*_NOISY, *needs("channel.kind", "fading", refused=True)),
         "aggregate.rule": needs("own.aggregator", "", refused=True),
         "aggregate.readout": needs("uplink.name", Except("ideal")),
         "server.include_base_station": _OWN_UPLINK,

@@ -29,7 +29,13 @@ from aircomp.engines.local import make_executor, one_thread
 from aircomp.engines.trainer import Trainer
 from aircomp.errors import ConfigError
 from aircomp.fl import models
-from aircomp.fl.configure import check_buffers, check_overrides, check_radio, configure
+from aircomp.fl.configure import (
+    check_buffers,
+    check_overrides,
+    check_phase,
+    check_radio,
+    configure,
+)
 from aircomp.fl.evaluate import evaluate, recompute_statistics
 from aircomp.fl.experiment import Buffers, Experiment
 from aircomp.fl.journal import Journal, open_run, read_metrics
@@ -94,7 +100,7 @@ def simulate(
     uplink: str | Uplink | None = None,
     aggregator: str | Rule | None = None,
     decoder: Decoder | None = None,
-    channel: Channel | None = None,
+    channel: str | Channel | None = None,
     before: Transform | None = None,
     after: Transform | None = None,
     command: str = "simulate",
@@ -114,7 +120,7 @@ def simulate(
         uplink: A scheme's name, or an object of your own with its methods.
         aggregator: A rule's name, or a function of (counts, codewords).
         decoder: A decoder of your own on the digital link; its attribute `codebook`, if any, is what devices send.
-        channel: A channel of your own on the digital link.
+        channel: A channel's kind, or a channel of your own on the digital link.
         before: Applied to every update before error feedback and quantisation.
         after: Applied to the aggregate before the server step.
         command: Whose directory `out` is; `collect` puts more into it.
@@ -133,13 +139,14 @@ def simulate(
         raise ConfigError(f"{'resume' if resume else 'overwrite'} was given without out; expected the run's directory")
     if on_round is not None:
         check_callable("on_round", on_round, "of (record, exchange)")
-    names = {"uplink": uplink, "aggregator": aggregator}
+    names = {"uplink": uplink, "aggregator": aggregator, "channel": channel}
     overrides |= {name: value for name, value in names.items() if isinstance(value, str)}
-    own_uplink, own_rule = (None if isinstance(part, str) else part for part in names.values())
+    own_uplink, own_rule, own_channel = (None if isinstance(part, str) else part for part in names.values())
     own: dict[str, Any] = {"model": model, "dataset": dataset, "uplink": own_uplink, "decoder": decoder}
-    own |= {"channel": channel, "aggregator": own_rule, "before": before, "after": after}
+    own |= {"channel": own_channel, "aggregator": own_rule, "before": before, "after": after}
     experiment = configure(preset, overrides, {name: part for name, part in own.items() if part is not None})
     check_overrides(experiment, overrides)
+    check_phase(experiment)
     data = _dataset(dataset, experiment, data_dir)
     module = build_model(experiment, data) if model is None else copy_model(model)
     if experiment.start and not (resume and out is not None and has_checkpoint(Path(out) / "checkpoint")):
@@ -164,7 +171,8 @@ def simulate(
         seed=experiment.seed,
         device=experiment.device,
         include_base_station=experiment.server.include_base_station,
-        snr_reference="round" if channel is not None else experiment.channel.snr_reference,
+        snr_reference="round" if own_channel is not None else experiment.channel.snr_reference,
+        fading=own_channel is None and experiment.channel.kind == "fading",
     )
     scheme = own_uplink or make_uplink(experiment.uplink, context, decoder=decoder)
     check_radio(scheme, overrides)
@@ -172,7 +180,7 @@ def simulate(
     settings = experiment.aggregate
     link = Link(
         scheme,
-        channel or make_channel(experiment.channel, experiment.power),
+        own_channel or make_channel(experiment.channel, experiment.power),
         own_rule or settings.rule,
         keep=settings.keep,
         readout=settings.readout,

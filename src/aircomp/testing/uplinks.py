@@ -1,12 +1,15 @@
 """What holds of every uplink scheme, on a channel without noise, with noise, and with silent devices."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from aircomp.channel.awgn import Awgn
-from aircomp.channel.base import AtDevices, Csi
+from aircomp.channel.base import AtDevices, Channel, Csi
+from aircomp.channel.signal import Signal
 from aircomp.common.rng import generator
 from aircomp.link import Exchange, Link, communicate
 from aircomp.testing.made import made
@@ -22,11 +25,12 @@ _LOST = 0.008
 devices by their amplitude .0034; an update that is a tenth too long has .01."""
 
 
-def check_uplink(make: Callable[[], Uplink]) -> None:
+def check_uplink(make: Callable[[], Uplink], channel: Callable[[float], Channel] = Awgn) -> None:
     """Check the properties that every uplink scheme must have.
 
     Args:
         make: Builds the scheme.
+        channel: Builds the channel that the scheme is for, with an SNR in decibels; the paper's by default.
 
     Raises:
         AssertionError: With a sentence that says what the scheme did.
@@ -38,31 +42,40 @@ def check_uplink(make: Callable[[], Uplink]) -> None:
     rng = generator(0, "messages")
     base, *messages = (torch.randn(1 + _DEVICES, _PARAMS, generator=rng) ** 3).unbind()
     messages = torch.stack(messages)
-    clean = _send(make(), base, messages)
+    quiet = channel(_CLEAN)
+    clean = _send(make(), base, messages, quiet)
     _check_form(clean, uplink)
     _check_clean(clean, messages, uplink)
-    _check_order(make, base, messages, clean)
-    _check_determinism(make, base, messages)
+    _check_order(make, base, messages, clean, quiet)
+    _check_determinism(make, base, messages, channel(5.0))
     _check_power(clean, uplink)
-    _check_silence(make, base, messages)
-    _check_edges(make, base, messages)
+    _check_silence(make, base, messages, _OneSilent(quiet))
+    _check_edges(make, base, messages, channel(0.0))
 
 
-class _OneSilent(Awgn):
+@dataclass(frozen=True)
+class _OneSilent:
     """A channel whose first device is in a deep fade."""
 
+    channel: Channel
+
     def sound(self, num_devices: int, num_uses: int, *, rng: torch.Generator) -> Csi:
-        scale = torch.ones(num_devices, 1)
+        csi = self.channel.sound(num_devices, num_uses, rng=rng)
+        known = csi.at_devices
+        scale = torch.ones(num_devices, 1) if known.scale is None else known.scale.clone()
         scale[0] = 0
-        return Csi(AtDevices(num_devices, scale, max(num_uses, 1)))
+        return replace(csi, at_devices=AtDevices(num_devices, scale, known.block_uses or max(num_uses, 1)))
+
+    def carry(self, signal: Signal, csi: Csi, *, rng: torch.Generator) -> Any:
+        return self.channel.carry(signal, csi, rng=rng)
 
 
-def _link(uplink: Uplink, channel: Awgn) -> Link:
+def _link(uplink: Uplink, channel: Channel) -> Link:
     return Link(uplink, channel, "sign-vote" if uplink.offers is Vote else "mean", readout="integers")
 
 
-def _send(uplink: Uplink, base: Tensor, messages: Tensor, channel: Awgn | None = None, index: int = 0) -> Exchange:
-    return communicate(_link(uplink, channel or Awgn(_CLEAN)), base, messages, {}, index)
+def _send(uplink: Uplink, base: Tensor, messages: Tensor, channel: Channel) -> Exchange:
+    return communicate(_link(uplink, channel), base, messages, {}, 0)
 
 
 def _check_form(exchange: Exchange, uplink: Uplink) -> None:
@@ -89,16 +102,16 @@ def _check_clean(exchange: Exchange, messages: Tensor, uplink: Uplink) -> None:
     assert error < _LOST, f"without noise, {error:.2g} of the mean of what devices sent is wrong"
 
 
-def _check_order(make: Callable[[], Uplink], base: Tensor, messages: Tensor, clean: Exchange) -> None:
-    turned = _send(make(), base, messages.flip(0))
+def _check_order(make: Callable[[], Uplink], base: Tensor, messages: Tensor, clean: Exchange, channel: Channel) -> None:
+    turned = _send(make(), base, messages.flip(0), channel)
     error = float((turned.update - clean.update).square().sum() / clean.update.square().sum())
     assert error < _LOST, "the order of the devices changes the update"
 
 
-def _check_determinism(make: Callable[[], Uplink], base: Tensor, messages: Tensor) -> None:
-    once, again = (_send(make(), base, messages, Awgn(5.0)) for _ in range(2))
+def _check_determinism(make: Callable[[], Uplink], base: Tensor, messages: Tensor, channel: Channel) -> None:
+    once, again = (_send(make(), base, messages, channel) for _ in range(2))
     assert torch.equal(once.update, again.update), "equal seeds give another update"
-    following = communicate(_link(make(), Awgn(5.0)), base, messages, once.memory, 1)
+    following = communicate(_link(make(), channel), base, messages, once.memory, 1)
     assert torch.isfinite(following.update).all(), "the round after one with noise is not finite"
 
 
@@ -109,11 +122,11 @@ def _check_power(exchange: Exchange, uplink: Uplink) -> None:
         assert abs(ratio - 1) < TOLERANCE, f"devices spend {ratio:.3g} times the power that they are meant to"
 
 
-def _check_silence(make: Callable[[], Uplink], base: Tensor, messages: Tensor) -> None:
+def _check_silence(make: Callable[[], Uplink], base: Tensor, messages: Tensor, channel: Channel) -> None:
     uplink = make()
     if not uplink.uses_radio:
         return
-    exchange = _send(uplink, base, messages, _OneSilent(_CLEAN))
+    exchange = _send(uplink, base, messages, channel)
     assert float(exchange.air.energy[0]) == 0, "a silent device spends energy"
     assert not exchange.sent.reconstruction[0].any(), "a silent device believes that it sent something"
     if uplink.offers is not Vote:
@@ -122,12 +135,12 @@ def _check_silence(make: Callable[[], Uplink], base: Tensor, messages: Tensor) -
         assert error < _LOST, f"with a silent device, {error:.2g} of the mean of the others is wrong"
 
 
-def _check_edges(make: Callable[[], Uplink], base: Tensor, messages: Tensor) -> None:
+def _check_edges(make: Callable[[], Uplink], base: Tensor, messages: Tensor, channel: Channel) -> None:
     for what, own, sent in (
         ("one device", base, messages[:1]),
         ("updates of zero", torch.zeros_like(base), torch.zeros_like(messages)),
         ("a base station that learnt nothing", torch.zeros_like(base), messages),
         ("tiny updates", 1e-12 * base, 1e-12 * messages),
     ):
-        update = _send(make(), own, sent, Awgn(0.0)).update
+        update = _send(make(), own, sent, channel).update
         assert torch.isfinite(update).all(), f"the update of {what} is not finite"

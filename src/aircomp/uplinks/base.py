@@ -34,6 +34,8 @@ class UplinkContext:
     """Whether the base station's own update joins the aggregate."""
     snr_reference: SnrReference = "round"
     """What the receiver knows of its noise: one variance over the round, or under `slot` one for each slot."""
+    fading: bool = False
+    """Whether gains differ from block to block."""
 
 
 @dataclass(frozen=True)

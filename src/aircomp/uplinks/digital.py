@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Inexact, Int
+from jaxtyping import Bool, Float, Inexact, Int
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
@@ -265,6 +265,21 @@ def counts_of(decoded: Decoded, announced: Announced, include_base_station: bool
     )
 
 
+def sent_counts(
+    indices: Int[Tensor, "devices asked"],
+    delivered: Bool[Tensor, "devices sent"] | None,
+    repeat: int,
+    num_codewords: int,
+) -> Int[Tensor, "asked codewords"]:
+    """Count how many devices sent each codeword; those that were silent in a slot did not."""
+    if delivered is None:
+        return count(indices, num_codewords)
+    copies = delivered[:, : indices.shape[1] * repeat]  # pilots come after them
+    heard = copies.reshape(*indices.shape, repeat).any(dim=2).to(indices.device)
+    chosen = indices.long().where(heard, num_codewords)  # one more column takes the silent ones
+    return count(chosen, num_codewords + 1)[:, :num_codewords]
+
+
 def compare(sent: Sent, announced: Announced, output: Counts) -> dict[str, float]:
     """Measure a round of the digital link against the truth."""
     kept: Kept = announced.kept
@@ -272,7 +287,7 @@ def compare(sent: Sent, announced: Announced, output: Counts) -> dict[str, float
     signal = signal.data if kept.pilots else signal
     words, soft = kept.quantizer.codebook, output.soft_counts
     assert soft is not None  # from `counts_of`
-    truth = count(signal.indices, len(words))
+    truth = sent_counts(signal.indices, sent.delivered, kept.repeat, len(words))
     return {
         "repeat": float(kept.repeat),
         "count_accuracy": metrics.count_accuracy(truth, output.counts),

@@ -28,7 +28,7 @@ class Air:
     energy: Float[Tensor, " devices"]
     """Of each device, data and pilots; one is the energy of a codeword of unit norm."""
     nominal_energy: float
-    """What a device was meant to spend."""
+    """What a device was meant to spend under what power control let the devices of this round do."""
     peak_power: float
     """The largest energy of a device in one channel use."""
     downlink_bits: int
@@ -44,19 +44,19 @@ def measure(uplink: Uplink, announced: Announced, sent: Sent, csi: Csi) -> Air:
     if announced.num_uses == 0:
         return Air(0, 0, 0, torch.zeros(csi.at_devices.num_devices), 0.0, 0.0, bits, told)
     spent, peak = sent.signal.slot_energy(), sent.signal.slot_peak()
-    slots = spent.shape[1]
+    slots, nominal = spent.shape[1], sent.signal.power * announced.num_uses
     if csi.at_devices.scale is not None:
         uses = announced.num_uses // slots
         boost = csi.at_devices.scale.abs().double().square().to(spent.device)
         boost = boost[:, slot_blocks(slots, uses, csi.at_devices.block_uses)]
-        spent, peak = spent * boost, peak * boost
+        spent, peak, nominal = spent * boost, peak * boost, nominal * float(boost.mean())
     real = 2 if sent.signal.is_complex else 1
     return Air(
         num_slots=slots,
         channel_uses=real * announced.num_uses,
         pilot_uses=real * sent.pilot_uses,
         energy=spent.sum(dim=1).cpu(),
-        nominal_energy=sent.signal.power * announced.num_uses,
+        nominal_energy=nominal,
         peak_power=float(peak.max()) if peak.numel() else 0.0,
         downlink_bits=bits,
         side_information=told,

@@ -1,4 +1,4 @@
-"""Every scheme by name: `ideal`, `perfect`, `analog`, and one for each decoder on the digital link."""
+"""Every scheme by name: `ideal`, `perfect`, `analog`, and one for each decoder and each receiver on the digital link."""
 
 from aircomp.common.checks import check_choice, check_methods, check_number, check_type
 from aircomp.decode.base import Decoder
@@ -8,12 +8,14 @@ from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decode
 from aircomp.uplinks.digital import DigitalUplink
 from aircomp.uplinks.ideal import IdealUplink
 from aircomp.uplinks.perfect import PerfectUplink
+from aircomp.uplinks.radio import FirstAntenna, RadioUplink
+from aircomp.uplinks.receivers import RECEIVER_CODEBOOK, make_receiver, receiver_names
 from aircomp.uplinks.settings import UplinkSettings
 
 
 def uplink_names() -> list[str]:
     """Return the names that `make_uplink` knows."""
-    return ["ideal", "perfect", "analog", *(name for name in decoder_names() if name != "genie")]
+    return ["ideal", "perfect", "analog", *(name for name in decoder_names() if name != "genie"), *receiver_names()]
 
 
 def make_uplink(
@@ -52,21 +54,27 @@ def make_uplink(
     if decoder is None or codebook is None:
         partner, codebook, _ = decoder_and_codebook(_choice(name, settings, context))
         decoder = decoder or partner
+    plain = settings.changed(energy="equal", pilots=0)
     if name == "perfect":  # what has no radio needs neither pilots nor energies
-        plain = settings.changed(energy="equal", pilots=0)
         return PerfectUplink(DigitalUplink(name, codebook, decoder, plain, context))
+    if name in receiver_names():
+        link = DigitalUplink(name, codebook, decoder, plain, context)
+        return RadioUplink(link, make_receiver(name, codebook, settings.of_decoder(name)))
+    if context.fading:
+        return RadioUplink(DigitalUplink(name, codebook, decoder, plain, context), FirstAntenna(decoder))
     return DigitalUplink(name, codebook, decoder, settings, context)
 
 
 def _choice(name: str, settings: UplinkSettings, context: UplinkContext) -> DecoderChoice:
+    kind = RECEIVER_CODEBOOK.get(name, "auto") if settings.codebook == "auto" else settings.codebook
     return DecoderChoice(
         decoder=name if name in decoder_names() else "genie",
-        codebook=settings.codebook,
+        codebook=kind,
         num_codewords=settings.quantize.num_codewords,
         codeword_length=settings.codeword_length,
         layer=settings.layer,
         snr_reference=context.snr_reference,
         seed=context.seed,
-        settings=settings.of_decoder(name),
+        settings=settings.of_decoder(name) if name in decoder_names() else None,
         device=context.device,
     )

@@ -7,10 +7,14 @@ from pydantic import Field, field_validator
 
 from aircomp.common.settings import Except, Needs, NeedsTable, Settings, absolute, needs
 from aircomp.decode.amp_da import AmpDaSettings
+from aircomp.decode.blind import BlindSettings
+from aircomp.decode.covariance import CovarianceSettings
 from aircomp.decode.gamp import GampSettings
 from aircomp.decode.posterior import PosteriorSettings
+from aircomp.decode.semi_blind import SemiBlindSettings
 from aircomp.decode.side import SideInformation
 from aircomp.decode.simple import NnlsSettings
+from aircomp.decode.widened import WidenedSettings
 from aircomp.encode.codebook import CodebookKind
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.uplinks.analog import AnalogSettings
@@ -40,6 +44,10 @@ class UplinkSettings(Settings):
         "posterior": needs("name", "posterior"),
         "nnls": needs("name", "nnls"),
         "analog": needs("name", "analog"),
+        "widened": needs("name", "widened"),
+        "blind": needs("name", "blind"),
+        "semi_blind": needs("name", "semi-blind"),
+        "covariance": needs("name", "covariance"),
     }
 
     name: str = "ideal"
@@ -69,10 +77,15 @@ class UplinkSettings(Settings):
     posterior: PosteriorSettings = PosteriorSettings()
     nnls: NnlsSettings = NnlsSettings()
     analog: AnalogSettings = AnalogSettings()
+    widened: WidenedSettings = WidenedSettings()
+    blind: BlindSettings = BlindSettings()
+    semi_blind: SemiBlindSettings = SemiBlindSettings()
+    covariance: CovarianceSettings = CovarianceSettings()
 
     _absolute = field_validator("layer")(absolute)
 
     def of_decoder(self, name: str) -> Settings | None:
         """Return the options of a decoder, if it has any."""
         options = {"amp-da": self.amp_da, "amp-da-pooled": self.amp_da, "gamp": self.gamp, "posterior": self.posterior}
-        return (options | {"nnls": self.nnls}).get(name)
+        options |= {"nnls": self.nnls, "widened": self.widened, "blind": self.blind}
+        return (options | {"semi-blind": self.semi_blind, "covariance": self.covariance}).get(name)

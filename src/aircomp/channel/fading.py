@@ -1,0 +1,229 @@
+r"""Block fading: complex gains that stay for a block of slots, on every antenna of the base station.
+
+    sound:  positions ─► path gains β ┐
+            scattered + direct ─► h ──┼──► belief ĥ ──► power control ──► t, silence ──► Csi
+            errors ───────────────────┘
+    carry:  two real uses are a complex one ─► Σ_k √β h t · signal (late, detuned) ─► noise ─► over level ─► unpack
+
+One round's draw is the same for every scheme: it comes from the generator of (seed, fading, round), and block after block,
+so that a longer round begins like a shorter one. Every kind of error is always drawn, so that switching one on changes
+nothing else.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Complex, Float, Inexact
+from torch import Tensor
+
+from aircomp.channel.awgn import add_noise
+from aircomp.channel.base import AtDevices, AtReceiver, Csi, Offsets
+from aircomp.channel.power import COHERENT, NEAREST, Belief, PowerSettings, control_power
+from aircomp.channel.settings import ChannelSettings, ErrorSettings
+from aircomp.channel.signal import Gains, Signal, slot_blocks
+from aircomp.channel.snr import noise_variance
+from aircomp.common.gains import GainModel
+from aircomp.common.memory import check_memory
+from aircomp.common.packing import pack, unpack
+from aircomp.common.rng import generator
+
+SLOT_USES = 64
+"""Real channel uses of the slots that blocks are counted in."""
+_DRAW_BLOCK = 16
+"""torch fills normal numbers in blocks of so many: whole ones make a longer draw begin like a shorter one."""
+_ERRORS = 4
+"""Numbers of a device and block that are not gains: error of the belief (2), phase error, none."""
+_MODEL_DEVICES = 131_072
+"""Of the draw that tells the receiver how gains are spread: a hundred thousand, so moments are known to half a percent."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """All that is random in a round."""
+
+    path_gain: Float[Tensor, " devices"]
+    """Mean power of the gain, one at the edge of the disc."""
+    small: Complex[Tensor, "devices blocks antennas"]
+    """The gain beside it, of mean power one."""
+    belief_error: Complex[Tensor, "devices blocks"]
+    phase: Float[Tensor, "devices blocks"]
+    """Standard normal, as the following one."""
+    power: Float[Tensor, " devices"]
+    timing: Float[Tensor, " devices"]
+    """Between 0 and 1."""
+    frequency: Float[Tensor, " devices"]
+    """Between −1 and 1."""
+
+
+@dataclass(frozen=True)
+class Fading:
+    """The channel of mobile radio: gains of a block, several antennas, devices that know their gains or do not.
+
+    A real signal goes two uses at a time; it arrives as real uses again, so that schemes need not know.
+    """
+
+    settings: ChannelSettings = field(default_factory=lambda: ChannelSettings(kind="fading"))
+    power: PowerSettings = field(default_factory=PowerSettings)
+
+    @property
+    def block_uses(self) -> int:
+        """Real channel uses of a coherence block."""
+        return self.settings.block_slots * SLOT_USES
+
+    @property
+    def belief(self) -> Belief:
+        """The law of what devices believe."""
+        s = self.settings
+        return Belief(s.rician_factor, s.errors.csi_correlation, s.path_loss)
+
+    def sound(self, num_devices: int, num_uses: int, *, rng: torch.Generator) -> Csi:
+        """Draw the round's gains and errors, and let power control decide what each device does."""
+        blocks = max(1, -(-num_uses // self.block_uses))
+        csi = self._sounded(draw(self.settings, num_devices, blocks, rng=rng))
+        return replace(csi, at_receiver=AtReceiver(block_uses=self.block_uses, gain_model=self.gain_model))
+
+    def _sounded(self, drawn: Drawn) -> Csi:
+        errors = self.settings.errors
+        rho = errors.csi_correlation
+        believed = rho * drawn.small[:, :, 0] + math.sqrt(1 - rho**2) * drawn.belief_error
+        scale, level = control_power(self.power, self.belief, believed, drawn.path_gain)
+        scale = scale * _amplitude(errors, drawn.power)[:, None] * torch.polar(*_turned(errors, drawn.phase))
+        gains = drawn.path_gain.sqrt()[:, None, None] * drawn.small
+        return Csi(
+            AtDevices(len(scale), scale.to(torch.complex64), self.block_uses),
+            Gains(gains.to(torch.complex64), self.block_uses),
+            level=level.float(),
+            offsets=_offsets(errors, drawn),
+        )
+
+    @cached_property
+    def gain_model(self) -> GainModel:
+        """What the base station knows of the gains beforehand: their moments behind power control, from many draws."""
+        spread = math.expm1(_deviation(self.settings.errors) ** 2)
+        if self.power.control not in COHERENT:
+            return GainModel.unknown_phase(spread)
+        one = self.settings.model_copy(update={"antennas": 1})
+        csi = self._sounded(draw(one, _MODEL_DEVICES, 1, rng=generator(0, "gain model")))
+        arriving = csi.with_power
+        assert arriving is not None
+        assert csi.level is not None
+        values = (arriving.values[:, :, 0] / csi.level)[csi.at_devices.scale != 0].to(torch.complex128)
+        silence = self.power.control == "inversion"
+        if not _has_spread(self.settings.errors, self.power):
+            return GainModel(silence=silence)
+        mean, var_real = float(values.real.mean()), float(values.real.var())
+        return GainModel(mean, var_real, float(values.imag.square().mean()), spread, silence)
+
+    def carry(self, signal: Signal, csi: Csi, *, rng: torch.Generator) -> Inexact[Tensor, "antennas slots uses"]:
+        """Add the signals up under their gains, and to each antenna noise of one variance."""
+        settings, power = self.settings, signal.power if signal.is_complex else 2 * signal.power
+        clean, uses = add_up(signal, csi)
+        heard = clean.transpose(0, 1).flatten(1)  # all antennas have one noise
+        num_active = csi.at_devices.num_devices
+        var = noise_variance(heard, settings.snr_db, settings.snr_reference, num_active=num_active, power=power)
+        assert csi.level is not None  # from `sound`
+        blocks = slot_blocks(clean.shape[1], uses, self.block_uses)
+        level = csi.level[blocks, None].to(clean.device)
+        received = torch.stack([add_noise(antenna, var, rng=rng) / level for antenna in clean])
+        return received if signal.is_complex else unpack(received, uses)
+
+
+def draw(settings: ChannelSettings, num_devices: int, blocks: int, *, rng: torch.Generator) -> Drawn:
+    """Draw a round: what belongs to a device first, then block after block."""
+    antennas = settings.antennas
+    width = -(-(_ERRORS + 2 * antennas) // _DRAW_BLOCK) * _DRAW_BLOCK
+    check_memory({"gains (channel.antennas, channel.block_slots)": 16 * blocks * num_devices * width})
+    # in double precision, rounded at the end: torch rounds the last entries of a tensor differently, so the last bits of a
+    # shorter round would differ from those of a longer one
+    kind: Any = {"generator": rng, "dtype": torch.float64, "device": rng.device}
+    distance, angle, turn, timing, frequency = torch.rand(num_devices, _DRAW_BLOCK, **kind).unbind(1)[:5]
+    power = torch.randn(num_devices, _DRAW_BLOCK, **kind)[:, 0]
+    numbers = torch.randn(blocks, num_devices, width, **kind).transpose(0, 1)
+    pairs = torch.view_as_complex(numbers.unflatten(2, (-1, 2)).contiguous()) / math.sqrt(2)
+    error, gains = pairs[:, :, 0], pairs[:, :, _ERRORS // 2 : _ERRORS // 2 + antennas]
+    return Drawn(
+        path_gain=distance.sqrt().clamp(min=NEAREST) ** -settings.path_loss,
+        small=_with_direct_path(_correlated(gains, settings.correlation), settings.rician_factor, angle, turn),
+        belief_error=error,
+        phase=numbers[:, :, 2],
+        power=power,
+        timing=timing,
+        frequency=2 * frequency - 1,
+    )
+
+
+def _correlated(gains: Complex[Tensor, "devices blocks antennas"], correlation: float) -> Tensor:
+    """Let neighbouring antennas hear alike, by the root of the matrix of their correlations."""
+    if correlation == 0:
+        return gains
+    place = torch.arange(gains.shape[2], dtype=torch.float64, device=gains.device)
+    root = torch.linalg.cholesky(correlation ** (place[:, None] - place).abs())
+    return gains @ root.T.to(gains)
+
+
+def _with_direct_path(scattered: Tensor, factor: float, angle: Tensor, turn: Tensor) -> Tensor:
+    """Add a direct path from a random direction, half a wavelength between antennas."""
+    if factor == 0:
+        return scattered
+    steps = torch.arange(scattered.shape[2], device=angle.device) * torch.sin(2 * math.pi * angle)[:, None]
+    phase = math.pi * steps + 2 * math.pi * turn[:, None]
+    direct = torch.polar(torch.ones_like(phase), phase)[:, None, :]
+    return math.sqrt(factor / (1 + factor)) * direct + math.sqrt(1 / (1 + factor)) * scattered
+
+
+def _deviation(errors: ErrorSettings) -> float:
+    """Return the standard deviation of the logarithm of transmit power."""
+    return math.log(10) / 10 * errors.power_db
+
+
+def _amplitude(errors: ErrorSettings, power: Float[Tensor, " devices"]) -> Float[Tensor, " devices"]:
+    """Return a device's amplitude over the one it means, of mean power one."""
+    q = _deviation(errors)
+    return torch.exp(power * (q / 2) - q**2 / 4)
+
+
+def _turned(errors: ErrorSettings, phase: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.ones_like(phase), math.radians(errors.phase_deg) * phase
+
+
+def _offsets(errors: ErrorSettings, drawn: Drawn) -> Offsets | None:
+    if errors.timing == 0 and errors.frequency == 0:
+        return None
+    return Offsets(errors.timing * drawn.timing, errors.frequency * drawn.frequency)
+
+
+def _has_spread(errors: ErrorSettings, power: PowerSettings) -> bool:
+    return power.control == "phase" or errors.csi_correlation < 1 or errors.phase_deg > 0 or errors.power_db > 0
+
+
+def add_up(signal: Signal, csi: Csi) -> tuple[Complex[Tensor, "antennas slots pairs"], int]:
+    """Return what the antennas hear without noise, in complex uses, and how many uses a slot of the signal has."""
+    gains = csi.with_power
+    assert gains is not None  # from `sound`
+    if csi.offsets is not None:
+        return _one_by_one(signal, gains, csi.offsets)
+    # a complex gain commutes with the packing, and an antenna at a time bounds memory
+    heard = [signal.superpose(replace(gains, values=v[:, :, None]))[0] for v in gains.values.unbind(2)]
+    uses = heard[0].shape[1]
+    return torch.stack(heard if signal.is_complex else [pack(antenna) for antenna in heard]), uses
+
+
+def _one_by_one(signal: Signal, gains: Gains, offsets: Offsets) -> tuple[Complex[Tensor, "antennas slots pairs"], int]:
+    """Add devices up one after the other, each late and off in frequency by its own."""
+    total, uses = torch.zeros(()), 0
+    for k, symbols in enumerate(signal.each()):
+        slots, uses = symbols.shape
+        sent = symbols if symbols.is_complex() else pack(symbols)
+        block = gains.block_uses if symbols.is_complex() else gains.block_uses // 2
+        late = float(offsets.timing[k])
+        stream = sent.flatten()
+        stream = (1 - late) * stream + late * torch.nn.functional.pad(stream, (1, 0))[:-1]
+        since = torch.arange(len(stream), dtype=torch.float64, device=stream.device) % block
+        turns = 2 * math.pi * float(offsets.frequency[k]) * since
+        stream = stream * torch.polar(torch.ones_like(turns), turns).to(stream)
+        per_slot = gains.values[k, slot_blocks(slots, uses, gains.block_uses)].to(stream)
+        total = total + per_slot.T[:, :, None] * stream.view(1, slots, -1)
+    return total, uses

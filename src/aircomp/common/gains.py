@@ -1,0 +1,27 @@
+"""What is known of gains beforehand: one value for channels that draw them and for receivers that are planned for them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GainModel:
+    """How the gains of devices that send are spread, behind power control and over the level that it aims at."""
+
+    mean: float = 1.0
+    """Zero where phases are random: signals of several devices then add up in power alone."""
+    var_real: float = 0.0
+    var_imag: float = 0.0
+    power_var: float = 0.0
+    """Relative variance of a device's mean power."""
+    silence: bool = False
+    """Whether devices are silent in some blocks, so that their number differs from block to block."""
+
+    @classmethod
+    def unknown_phase(cls, power_var: float = 0.0) -> "GainModel":
+        """Return the model of gains whose phases nobody controls."""
+        return cls(mean=0.0, var_real=0.5, var_imag=0.5, power_var=power_var)
+
+    @property
+    def exact(self) -> bool:
+        """Whether all gains are one."""
+        return (self.mean, self.var_real, self.var_imag) == (1.0, 0.0, 0.0)

@@ -1,0 +1,215 @@
+r"""Counting without any knowledge of gains: multisource AMP on several antennas.
+
+Nobody knows phases, so $m$ devices that choose one codeword are heard as a random vector over the antennas of mean power
+$m$. AMP gives each codeword its own pseudo-channel $R_j = X_j + CN(0, T)$ over all antennas, whose energy $u_j = \|R_j\|^2$
+is all that counts:
+
+$$P(m) \propto P_0(m)\,(T+m)^{-N_r} e^{-u/(T+m)}, \qquad X_j = \phi_j R_j,\quad \phi_j = E\left[\frac{m}{T+m}\right]$$
+
+    Y ──► R = C^H Z + X ──► u ──► P(m) ──► φ, X ──► Z = Y − C X + b Z ──┐      b: the Onsager coefficient
+              ▲                                                         │
+              └─────────────────────────────────────────────────────────┘
+
+$P_0$ is Poisson, or an urn's where devices agree. Where devices miss their power, $m$ is replaced by quantiles of a Gamma
+law of mean $m$. The noise need not be known: $T$ is the power of $Z$, and $T(1-b)$ is the noise. The method is TUMA's, the
+Onsager term is ours.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Complex, Float
+from pydantic import Field
+from torch import Tensor
+
+from aircomp.common.settings import Settings
+from aircomp.decode.base import MAX_DEVICES, Decoded
+from aircomp.decode.prior import AGREEMENT
+from aircomp.decode.receiver import Reception, check_complex_codebook, check_reception, conclude_blocks
+from aircomp.decode.side import slot_rates
+from aircomp.decode.table import CountTable, largest_count
+
+CHUNK = 256
+"""Slots decoded at a time: bounds the temporaries, changes nothing else."""
+PILOT_SLOTS = 256
+"""Slots whose decoding settles the number of devices and the noise of a round."""
+PILOT_PASSES = 3
+FIRST_ITERATIONS = 5
+"""Of a first decoding, which only tells how groups of slots differ."""
+MIN_RATE = 1e-6
+"""Expected devices on a codeword, at least: what the base station never chose may still be sent."""
+MIN_POWER = 1e-12
+"""Of a slot's residual, relative to the round's power: keeps divisions finite."""
+
+
+class BlindSettings(Settings):
+    """Options of the blind receiver."""
+
+    iterations: int = Field(default=8, ge=1)
+    """Of message passing."""
+    damping: float = Field(default=0.3, ge=0, lt=1)
+    """Share of the old estimate that is kept in each."""
+    agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
+    """Probability that two devices of a slot choose alike beyond that of independent draws."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What message passing found in some slots."""
+
+    mean: Float[Tensor, "slots codewords"]
+    """Posterior mean of the counts."""
+    active: Float[Tensor, "slots codewords"]
+    """Probability that a codeword was sent at all."""
+    once: Float[Tensor, "slots codewords"]
+    """Probability that one device sent it."""
+    vectors: Complex[Tensor, "slots antennas codewords"]
+    """R: every codeword's sum of gains over the antennas, with noise."""
+    noise_var: Float[Tensor, " slots"]
+    """Per complex use and antenna."""
+
+
+def multisource_amp(
+    Y: Complex[Tensor, "slots antennas uses"],
+    C: Complex[Tensor, "codewords uses"],
+    log_prior: Float[Tensor, "#slots rows codewords"],
+    table: CountTable,
+    *,
+    iterations: int,
+    damping: float,
+) -> Found:
+    """Run message passing on some slots."""
+    slots, antennas, uses = Y.shape
+    floor = MIN_POWER * max(float(Y.abs().square().mean()), 1e-30)
+    Z, X = Y, Y.new_zeros(slots, antennas, len(C))
+    seen = look(Z, X, C, log_prior, table, floor)
+    for step in range(1, iterations):
+        X = torch.lerp(seen.phi[:, None] * seen.R, X, damping if step > 1 else 0.0)
+        Z = Y - X @ C + (seen.onsager / uses)[:, None, None] * Z
+        seen = look(Z, X, C, log_prior, table, floor)
+    counts = table.counts.to(log_prior)
+    rows = torch.stack([counts, (counts > 0).to(counts), (counts == 1).to(counts)])
+    mean, active, once = (rows.expand(slots, -1, -1) @ seen.weight).unbind(1)
+    return Found(mean, active, once, seen.R, (seen.T[:, 0] * (1 - seen.onsager / uses)).clamp(min=0))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What one iteration sees."""
+
+    R: Complex[Tensor, "slots antennas codewords"]
+    T: Float[Tensor, "slots 1"]
+    weight: Float[Tensor, "slots rows codewords"]
+    """Posterior probability of every row of the table."""
+    phi: Float[Tensor, "slots codewords"]
+    onsager: Float[Tensor, " slots"]
+
+
+def look(Z: Tensor, X: Tensor, C: Tensor, log_prior: Tensor, table: CountTable, floor: float) -> _Seen:
+    """Form every codeword's pseudo-channel and weigh its counts."""
+    antennas, power = Z.shape[1], table.power.to(log_prior)
+    T = Z.abs().square().mean((1, 2)).clamp(min=floor)[:, None]
+    R = Z @ C.mH + X
+    u = torch.view_as_real(R).square().sum((1, 3))
+    inverse = (T + power).reciprocal()  # [slots, rows]
+    weight = log_prior + (antennas * inverse.log())[:, :, None] - inverse[:, :, None] * u[:, None, :]
+    weight = weight.sub_(weight.amax(1, keepdim=True)).exp_()
+    weight = weight.div_(weight.sum(1, keepdim=True))
+    rows = torch.stack([power * inverse, inverse, inverse.square()], 1)
+    phi, first, second = (rows @ weight).unbind(1)
+    spread = (second - first.square()).clamp(min=0)  # rounding can leave less than nothing
+    return _Seen(R, T, weight, phi, (phi + u / antennas * T * spread).sum(1))
+
+
+class Blind:
+    """Multisource AMP; the number of devices and the noise are estimated from the round.
+
+    Args:
+        codebook: Unit-norm complex codewords, one a row.
+        settings: Its options.
+    """
+
+    side_information: tuple[str, ...] = ()
+
+    def __init__(self, codebook: Complex[Tensor, "codewords uses"], settings: BlindSettings | None = None):
+        self.codebook, self.settings = check_complex_codebook(codebook), settings or BlindSettings()
+
+    @torch.no_grad()
+    def receive(self, seen: Reception) -> list[Decoded]:
+        """Estimate the counts of every block."""
+        seen = check_reception(seen, self.codebook)
+        popularity, Y = seen.popularity, seen.received.transpose(0, 1)
+        num_active, noise_var = self.estimate(Y, popularity, seen)
+        if num_active < 0.5 or Y.shape[1] == 0:
+            empty = popularity.new_zeros(Y.shape[0], len(popularity))
+            return conclude_blocks(empty, noise_var, [0.0] * len(seen.all_blocks), seen.all_blocks)
+        rate = (num_active * popularity).clamp(min=MIN_RATE)[None]
+        groups = [g for g in (seen.slot_layers, seen.bs_indices) if g is not None]
+        if groups:
+            first = self.decode(Y, rate, seen.gain_model.power_var, min(FIRST_ITERATIONS, self.settings.iterations))
+            rate = slot_rates(first, rate[0], *groups)
+        mean = self.decode(Y, rate, seen.gain_model.power_var, self.settings.iterations)
+        return conclude_blocks(mean, noise_var, [num_active] * len(seen.all_blocks), seen.all_blocks)
+
+    def run(
+        self,
+        Y: Complex[Tensor, "slots antennas uses"],
+        rate: Float[Tensor, "#slots codewords"],
+        power_var: float,
+        iterations: int,
+    ) -> Found:
+        """Decode slots for known rates, all at once."""
+        table = CountTable.of(largest_count(float(rate.max())), power_var)
+        prior = table.log_prior(rate, self.settings.agreement)
+        return multisource_amp(
+            Y, self.codebook.to(Y), prior, table, iterations=iterations, damping=self.settings.damping
+        )
+
+    def decode(self, Y: Tensor, rate: Float[Tensor, "#slots codewords"], power_var: float, iterations: int) -> Tensor:
+        """Return soft counts, a chunk at a time."""
+        mean = rate.new_zeros(len(Y), rate.shape[1])
+        for first in range(0, len(Y), CHUNK):
+            rows = slice(first, first + CHUNK)
+            mean[rows] = self.run(Y[rows], rate if len(rate) == 1 else rate[rows], power_var, iterations).mean
+        return mean
+
+    def estimate(
+        self, Y: Complex[Tensor, "slots antennas uses"], popularity: Float[Tensor, " codewords"], seen: Reception
+    ) -> tuple[float, float]:
+        r"""Estimate the number of devices and the noise.
+
+        The power of a slot is $K + L\sigma^2$ on average. Popular codewords are heard more often, which tells both apart for
+        a start; then some slots are decoded, and what is left over is the noise.
+        """
+        slots, _, uses = Y.shape
+        if slots == 0:
+            return seen.num_active or 0.0, seen.noise_var or 0.0
+        energy = float(Y.abs().double().square().sum((1, 2)).mean()) / Y.shape[1]
+        noise = self._first_noise(Y, popularity, energy) if seen.noise_var is None else seen.noise_var
+        some = Y[:: max(1, slots // PILOT_SLOTS)][: 2 * PILOT_SLOTS]
+        num_active = seen.num_active
+        for _ in range(PILOT_PASSES if seen.noise_var is None and energy > 0 else 0):
+            known = num_active if num_active is not None else energy - uses * noise
+            if known < MIN_RATE:
+                break
+            rate = (min(known, MAX_DEVICES) * popularity).clamp(min=MIN_RATE)[None]
+            found = self.run(some, rate, seen.gain_model.power_var, self.settings.iterations)
+            noise = min(float(found.noise_var.double().mean()), energy / uses)
+        if num_active is None:
+            num_active = min(max(energy - uses * noise, 0.0), MAX_DEVICES)
+        return num_active, noise
+
+    def _first_noise(self, Y: Tensor, popularity: Tensor, energy: float) -> float:
+        """Fit the mean energy behind every codeword's filter, K·(what others leak into it) + noise."""
+        C = self.codebook.to(Y)
+        leak = (C @ C.mH).abs().square().double() @ popularity.double()
+        heard = torch.zeros_like(leak)
+        for piece in Y.split(CHUNK):
+            heard += (piece @ C.mH).abs().double().square().mean(1).sum(0)
+        heard /= len(Y)
+        weight = popularity.double()  # what is popular is told apart best
+        x, y = leak - weight @ leak, heard - weight @ heard
+        slope = float((weight * x) @ y / ((weight * x) @ x).clamp(min=1e-12))
+        # where all codewords are as popular, or few slots were heard, it tells nothing: half of the power is noise then
+        noise = max(energy - slope, 0.05 * energy) if slope > 0 else 0.5 * energy
+        return noise / Y.shape[2]

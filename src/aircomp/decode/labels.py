@@ -1,0 +1,189 @@
+r"""Counting with known channels: which codeword did each device send?
+
+With channels $h_k$ over the antennas, device $k$'s label in a slot is drawn given the labels of the others,
+
+$$P(j) \propto \pi_j \exp\left[(2\,\mathrm{Re}(c_j^H Y_{-k} h_k^*) - \|h_k\|^2)/\sigma^2 T\right],$$
+
+where $Y_{-k}$ is what the others' signals leave. The temperature $T$ falls to one: at high SNR single labels are otherwise
+stuck. Slots are independent of each other, so each keeps the best labels that any pass found. All slots of a block move at
+once; the loop is over devices.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Complex, Float, Int
+from torch import Tensor
+
+from aircomp.common.rng import generator
+from aircomp.decode.base import Decoded
+from aircomp.decode.receiver import Reception, check_complex_codebook, check_reception, conclude_blocks
+from aircomp.errors import ConfigError
+
+SWEEPS = 4
+"""At temperature one, whose label probabilities are averaged."""
+PASSES = 2
+"""Anneals, of which every slot keeps the better one."""
+EASY_NOISE = 0.3
+"""Noise at which labels move freely: anneals begin with as much."""
+MIN_NOISE = 1e-4
+"""Of a complex use: less changes no label, and divisions stay finite."""
+MIN_SHARE = 1e-7
+"""Popularity of a codeword, at least: what the base station never chose may still be sent."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of a block, and what they leave unexplained."""
+
+    chosen: Int[Tensor, "slots devices"]
+    residual: Complex[Tensor, "slots antennas uses"]
+    cost: Float[Tensor, " slots"]
+    """Negative log probability, up to a constant."""
+
+    def better_of(self, other: "Labels") -> "Labels":
+        """Return the better labels of every slot."""
+        new = other.cost < self.cost
+        return Labels(
+            torch.where(new[:, None], other.chosen, self.chosen),
+            torch.where(new[:, None, None], other.residual, self.residual),
+            torch.minimum(other.cost, self.cost),
+        )
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Draws labels for known channels.
+
+    Args:
+        received: What the antennas heard in a block.
+        codebook: Unit-norm codewords.
+        log_share: Logarithm of each codeword's popularity.
+        noise_var: Per complex use and antenna.
+        rng: Where choices come from.
+    """
+
+    received: Complex[Tensor, "slots antennas uses"]
+    codebook: Complex[Tensor, "codewords uses"]
+    log_share: Float[Tensor, " codewords"]
+    noise_var: float
+    rng: torch.Generator
+
+    def settle(self, chosen: Int[Tensor, "slots devices"], channels: Complex[Tensor, "devices antennas"]) -> Labels:
+        """Say what labels leave unexplained."""
+        residual = self.received - torch.einsum("ka,sku->sau", channels, self.codebook[chosen])
+        cost = torch.view_as_real(residual).square().sum((1, 2, 3)) / self.noise_var - self.log_share[chosen].sum(1)
+        return Labels(chosen, residual, cost)
+
+    def sweep(
+        self, labels: Labels, channels: Complex[Tensor, "devices antennas"], temperature: float
+    ) -> tuple[Labels, Float[Tensor, "slots codewords"]]:
+        """Draw every device's label once; return the labels and the expected counts."""
+        C, scale = self.codebook, self.noise_var * temperature
+        residual, chosen = labels.residual, labels.chosen.clone()
+        counts = torch.zeros(len(chosen), len(C))
+        for k, h in enumerate(channels):
+            power = float(h.abs().square().sum())
+            alone = torch.einsum("sau,a->su", residual, h.conj()) + power * C[chosen[:, k]]
+            log_weight = (2 * (alone @ C.mH).real - power) / scale + self.log_share
+            counts += torch.softmax(log_weight, 1)
+            noise = torch.rand(log_weight.shape, generator=self.rng).clamp_(1e-12, 1 - 1e-7)
+            drawn = (log_weight - torch.log(-torch.log(noise))).argmax(1)  # a sample, by Gumbel's trick
+            residual = residual + h[None, :, None] * (C[chosen[:, k]] - C[drawn])[:, None, :]
+            chosen[:, k] = drawn
+        return self.settle(chosen, channels), counts
+
+    def anneal(self, labels: Labels, channels: Complex[Tensor, "devices antennas"], heat: float = 1.0) -> Labels:
+        """Cool down once.
+
+        In little noise every slot keeps the better labels, because single ones are stuck at times. In much noise the best
+        labels fit the noise, and channels that are learnt from them drift; samples do not.
+        """
+        moving, easy = labels, EASY_NOISE / self.noise_var
+        for temperature in _cooling(heat * max(1.0, easy)):
+            moving, _ = self.sweep(moving, channels, temperature)
+        return labels.better_of(moving) if easy > 2 else moving
+
+    def start(self, channels: Complex[Tensor, "devices antennas"]) -> Labels:
+        """Draw labels by popularity alone."""
+        slots, devices = len(self.received), len(channels)
+        shares = self.log_share.exp().expand(slots, -1)
+        return self.settle(torch.multinomial(shares, devices, replacement=True, generator=self.rng), channels)
+
+    def expected_counts(
+        self, labels: Labels, channels: Complex[Tensor, "devices antennas"]
+    ) -> Float[Tensor, "slots codewords"]:
+        """Average the label probabilities of some sweeps at temperature one."""
+        total = torch.zeros(len(labels.chosen), len(self.codebook))
+        for _ in range(SWEEPS):
+            labels, counts = self.sweep(labels, channels, 1.0)
+            total += counts
+        return total / SWEEPS
+
+
+def _cooling(hottest: float) -> Iterable[float]:
+    """Return temperatures that halve from the hottest to one."""
+    steps = max(0, math.ceil(math.log2(hottest)))
+    return [2.0**step for step in range(steps, -1, -1)]
+
+
+def log_shares(popularity: Float[Tensor, " codewords"]) -> Float[Tensor, " codewords"]:
+    """Return the logarithm of a popularity without zeros."""
+    return (popularity / popularity.sum()).clamp(min=MIN_SHARE).log()
+
+
+class KnownChannels:
+    """Counts by labels, with the channel of every device and block as the base station was told them.
+
+    Args:
+        codebook: Unit-norm complex codewords, one a row.
+    """
+
+    side_information: tuple[str, ...] = ("every device's channel gain",)
+
+    def __init__(self, codebook: Complex[Tensor, "codewords uses"]):
+        self.codebook = check_complex_codebook(codebook)
+
+    @torch.no_grad()
+    def receive(self, seen: Reception) -> list[Decoded]:
+        """Estimate the counts of every block.
+
+        Raises:
+            ConfigError: If the channels or the noise are not told.
+        """
+        seen = check_reception(seen, self.codebook)
+        if seen.channels is None or seen.noise_var is None:
+            raise ConfigError(
+                "the receiver of known channels needs `channels` and `noise_var`; use 'blind' without them"
+            )
+        # an estimate with error v of a gain of mean power one is shrunk to its mean; v/(1+v) of every device is left as noise
+        shrunk, uses = 1 / (1 + seen.channel_var), self.codebook.shape[1]
+        unknown = seen.channel_var * shrunk * len(seen.channels) / uses
+        noise_var, found = max(seen.noise_var + unknown, MIN_NOISE), []
+        for index, rows in enumerate(seen.all_blocks):
+            channels = shrunk * seen.channels[:, index]
+            Y = seen.received[:, rows].transpose(0, 1)
+            shares = log_shares(seen.popularity)
+            sampler = Sampler(Y, self.codebook, shares, noise_var, generator(0, "labels", index))
+            labels = sampler.start(channels)
+            for _ in range(PASSES):
+                labels = labels.better_of(sampler.anneal(sampler.start(channels), channels, heat=8.0))
+            mean = sampler.expected_counts(labels, channels)
+            number = float(len(channels)) if seen.num_active is None else seen.num_active
+            found += conclude_blocks(mean, seen.noise_var, [number], (slice(0, len(Y)),))
+        return found
+
+
+def least_squares(
+    received: Complex[Tensor, "slots antennas uses"],
+    codebook: Complex[Tensor, "codewords uses"],
+    chosen: Int[Tensor, "slots devices"],
+) -> Complex[Tensor, "devices antennas"]:
+    """Return the channels that explain a block best for known labels."""
+    sent = codebook[chosen]
+    gram = torch.einsum("sku,smu->km", sent.conj(), sent)
+    heard = torch.einsum("sku,sau->ka", sent.conj(), received)
+    # two devices with the same labels throughout leave the system singular: a thousandth of a slot decides then
+    return torch.linalg.solve(gram + 1e-3 * torch.eye(len(gram), dtype=gram.dtype), heard)

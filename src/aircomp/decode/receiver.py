@@ -1,0 +1,117 @@
+"""What a receiver is: what several antennas heard under unknown gains in, counts of every coherence block out.
+
+A `Decoder` knows one antenna and gains of one; a `Receiver` gets complex numbers of all antennas, and is told which slots
+share their gains. Rows of counts sum to the number of devices of their block.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Complex, Float, Int
+from torch import Tensor
+
+from aircomp.common.gains import GainModel
+from aircomp.decode.base import MAX_DEVICES, Decoded, check_num_active
+from aircomp.decode.rounding import conclude
+from aircomp.decode.side import check_groups
+from aircomp.errors import ShapeError
+
+
+@dataclass(frozen=True)
+class Reception:
+    """All that the base station has when it decodes a round."""
+
+    received: Complex[Tensor, "antennas slots uses"]
+    popularity: Float[Tensor, " codewords"]
+    """The base station's estimate of how often each codeword is chosen."""
+    blocks: tuple[slice, ...] = ()
+    """The slots of every coherence block, in order; none: the round is one."""
+    gain_model: GainModel = field(default_factory=GainModel.unknown_phase)
+    """How gains are spread."""
+    num_active: float | None = None
+    """Number of devices in every block, estimated if not given."""
+    noise_var: float | None = None
+    """Noise variance per complex use and antenna, estimated if not given."""
+    channels: Complex[Tensor, "devices blocks antennas"] | None = None
+    """Every device's gains, where the base station is told them or learnt them from pilots."""
+    channel_var: float = 0.0
+    """Variance of the error in each of them."""
+    bs_indices: Int[Tensor, " slots"] | None = None
+    """The base station's own codeword of each slot (side information)."""
+    slot_layers: Int[Tensor, " slots"] | None = None
+    """The parameter tensor each slot belongs to (side information)."""
+
+    @property
+    def all_blocks(self) -> tuple[slice, ...]:
+        """The slots of every coherence block."""
+        return self.blocks or (slice(0, self.received.shape[1]),)
+
+
+@runtime_checkable
+class Receiver(Protocol):
+    """Anything with these is a receiver."""
+
+    @property
+    def side_information(self) -> tuple[str, ...]:
+        """What it is told outside the radio, in words."""
+        ...
+
+    def receive(self, seen: Reception) -> list[Decoded]:
+        """Estimate the counts of every block; every finite signal has a finite result."""
+        ...
+
+
+def check_reception(seen: Reception, codebook: Complex[Tensor, "codewords uses"]) -> Reception:
+    """Check what a receiver is given, and bring it into range: the popularity sums to one, no slot exceeds `MAX_DEVICES`.
+
+    Raises:
+        ShapeError: If shapes do not fit, the signal is not finite, or the popularity is no distribution.
+        ConfigError: If `num_active` is no number of devices.
+    """
+    received, popularity = seen.received, seen.popularity
+    n, uses = codebook.shape
+    if not received.is_complex() or received.ndim != 3 or received.shape[2] != uses or received.shape[0] == 0:
+        raise ShapeError(
+            f"received is {received.dtype} {list(received.shape)}; expected complex [antennas, slots, {uses}]"
+        )
+    if not torch.isfinite(torch.view_as_real(received)).all():
+        raise ShapeError("received holds values that are not finite; check the channel before decoding")
+    if popularity.shape != (n,) or not torch.isfinite(popularity).all() or (popularity < 0).any():
+        raise ShapeError(f"popularity is no distribution: expected finite, non-negative entries [{n}]")
+    if not popularity.any():
+        raise ShapeError("popularity is no distribution: expected a positive sum")
+    if seen.num_active is not None:
+        check_num_active(seen.num_active)
+    for name, groups in (("slot_layers", seen.slot_layers), ("bs_indices", seen.bs_indices)):
+        if groups is not None:
+            check_groups(groups, received.shape[1], name)
+    popularity = popularity.float() / popularity.max()
+    peak = float(received.abs().max()) * math.sqrt(uses) if received.numel() else 0.0
+    if peak > MAX_DEVICES:  # no sum of codewords: all that matters is that results stay finite
+        received = received * (MAX_DEVICES / peak)
+    return replace(seen, received=received, popularity=popularity / popularity.sum())
+
+
+def conclude_blocks(
+    mean: Float[Tensor, "slots codewords"], noise_var: float, num_active: list[float], blocks: tuple[slice, ...]
+) -> list[Decoded]:
+    """Round the soft counts of every block to its number of devices."""
+    noise = mean.new_full((len(mean),), noise_var)
+    return [conclude(mean[rows], noise[rows], k) for rows, k in zip(blocks, num_active, strict=True)]
+
+
+def check_complex_codebook(codebook: Tensor) -> Complex[Tensor, "codewords uses"]:
+    """Check that a codebook is a finite complex matrix with unit-norm rows.
+
+    Raises:
+        ShapeError: If it is not.
+    """
+    if not isinstance(codebook, Tensor) or not codebook.is_complex() or codebook.ndim != 2 or codebook.numel() == 0:
+        given = f"{codebook.dtype} {list(codebook.shape)}" if isinstance(codebook, Tensor) else type(codebook).__name__
+        raise ShapeError(f"codebook is {given}; expected a complex matrix [codewords, uses], such as pack(codebook)")
+    worst = (codebook.norm(dim=1) - 1).abs().max().item()
+    if not worst <= 1e-4:  # NaN fails
+        raise ShapeError(f"codebook rows must have unit norm; one is off by {worst:.3g}: divide each row by its norm")
+    return codebook

@@ -1,0 +1,126 @@
+"""The digital link with a receiver for fading: it sends what the digital link sends, and hears all antennas, block by block.
+
+received [antennas, slots, uses] ─► pack: two real uses are a complex one ─► mean of copies ─► receiver ─► counts of a block
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Complex, Float, Inexact
+from torch import Tensor
+
+from aircomp.channel.base import AtDevices, AtReceiver
+from aircomp.common.packing import pack, unpack
+from aircomp.decode.base import Decoded, Decoder
+from aircomp.decode.copies import estimate_snr_db
+from aircomp.decode.receiver import Receiver, Reception
+from aircomp.decode.side import visible_side_information
+from aircomp.uplinks.base import Announced, Memory, Scheme, Sent
+from aircomp.uplinks.digital import SNR_DB, DigitalUplink, Kept, compare, counts_of
+from aircomp.uplinks.outputs import Counts
+
+
+class RadioUplink(Scheme):
+    """A digital link that is heard by a receiver.
+
+    Args:
+        link: What is announced and sent.
+        receiver: Counts from what the antennas heard.
+    """
+
+    offers = Counts
+
+    def __init__(self, link: DigitalUplink, receiver: Receiver):
+        self.link, self.receiver, self.name = link, receiver, link.name
+        self.send, self.side_information = link.send, receiver.side_information
+
+    def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
+        """Announce what the link would."""
+        return self.link.broadcast(base_update, memory, rng=rng)
+
+    def encode(
+        self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
+    ) -> Sent:
+        """Send what the link would."""
+        return self.link.encode(messages, announced, csi, rng=rng)
+
+    def decode(
+        self, received: Inexact[Tensor, "antennas sent uses"], announced: Announced, csi: AtReceiver
+    ) -> tuple[Counts, Memory]:
+        """Estimate how many devices sent each codeword, in every block."""
+        kept: Kept = announced.kept
+        heard = _combined(received, kept.repeat)
+        side, quantizer = self.link.settings.side_information, kept.quantizer
+        layers, own = visible_side_information(side, kept.slot_layers, quantizer.base_indices)
+        blocks = tuple(csi.slot_blocks(heard.shape[1], self.link.codebook.shape[1] * kept.repeat))
+        seen = Reception(
+            heard,
+            quantizer.popularity,
+            blocks=blocks,
+            gain_model=csi.gain_model,
+            slot_layers=layers,
+            bs_indices=own,
+        )
+        decoded = joined(self.receiver.receive(seen))
+        noise = float(decoded.noise_var.double().mean()) / 2 if len(decoded.noise_var) else 0.0
+        snr_db = estimate_snr_db(unpack(heard, 2 * heard.shape[2]).flatten(0, 1), noise, kept.repeat)
+        output = counts_of(decoded, announced, self.link.context.include_base_station)
+        return replace(output, diagnostics={"snr_db_hat": snr_db}), {SNR_DB: torch.tensor(snr_db, dtype=torch.float64)}
+
+    def diagnose(self, sent: Sent, announced: Announced, output: Any) -> dict[str, float]:
+        """Compare the true counts with the decoded ones."""
+        return compare(sent, announced, output)
+
+
+def _combined(received: Inexact[Tensor, "antennas sent uses"], repeat: int) -> Complex[Tensor, "antennas asked pairs"]:
+    """Return complex uses, the copies of each slot averaged: in one block they have one gain."""
+    pairs = received if received.is_complex() else pack(received)
+    return pairs if repeat == 1 else pairs.unflatten(1, (-1, repeat)).mean(dim=2)
+
+
+def joined(blocks: list[Decoded]) -> Decoded:
+    """Put the blocks of a round together.
+
+    The number of devices is the mean over slots. Soft counts of every block are scaled to it, because their sum says how
+    many devices spoke in the block, not how much the block weighs; the integers stay as they are.
+    """
+    if len(blocks) == 1:
+        return blocks[0]
+    slots = sum(len(block.mean) for block in blocks)
+    devices = sum(block.num_active_hat * len(block.mean) for block in blocks) / max(slots, 1)
+    scaled = [block.mean * (devices / block.num_active_hat if block.num_active_hat > 0 else 0) for block in blocks]
+    return Decoded(
+        counts=torch.cat([block.counts for block in blocks]),
+        mean=torch.cat(scaled),
+        num_active_hat=devices,
+        noise_var=torch.cat([block.noise_var for block in blocks]),
+    )
+
+
+class FirstAntenna:
+    """A receiver made of a decoder for gains of one: it hears the first antenna, block after block.
+
+    Args:
+        decoder: Counts from real uses.
+    """
+
+    side_information: tuple[str, ...] = ()
+
+    def __init__(self, decoder: Decoder):
+        self.decoder = decoder
+
+    def receive(self, seen: Reception) -> list[Decoded]:
+        """Decode every block of a round on its own if devices may be silent in it, or else the round as one."""
+        first = unpack(seen.received[0], 2 * seen.received.shape[2]) / (seen.gain_model.mean or 1.0)
+        return [
+            self._block(first, seen, rows) for rows in (seen.all_blocks if seen.gain_model.silence else [slice(None)])
+        ]
+
+    def _block(self, first: Float[Tensor, "slots uses"], seen: Reception, rows: slice) -> Decoded:
+        return self.decoder.decode(
+            first[rows],
+            seen.popularity,
+            slot_layers=None if seen.slot_layers is None else seen.slot_layers[rows],
+            bs_indices=None if seen.bs_indices is None else seen.bs_indices[rows],
+        )

@@ -1,0 +1,67 @@
+"""Every receiver by name, and the random-access codebook that each goes with."""
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from aircomp.common.checks import check_choice
+from aircomp.common.packing import pack
+from aircomp.common.settings import Settings
+from aircomp.decode.blind import Blind, BlindSettings
+from aircomp.decode.covariance import Covariance, CovarianceSettings
+from aircomp.decode.receiver import Receiver
+from aircomp.decode.semi_blind import SemiBlind, SemiBlindSettings
+from aircomp.decode.widened import Widened, WidenedSettings
+from aircomp.errors import ConfigError
+
+RECEIVER_CODEBOOK = {
+    "widened": "low-coherence",
+    "blind": "low-coherence",
+    "semi-blind": "low-coherence",
+    "covariance": "low-coherence",
+}
+"""The random-access codebook that each receiver is for."""
+
+PHASELESS = ("blind", "semi-blind", "covariance")
+"""Those that need no phase reference."""
+
+receiver_settings: dict[str, type[Settings]] = {
+    "widened": WidenedSettings,
+    "blind": BlindSettings,
+    "semi-blind": SemiBlindSettings,
+    "covariance": CovarianceSettings,
+}
+"""The options of each."""
+
+
+def receiver_names() -> list[str]:
+    """Return the names that `make_receiver` knows."""
+    return list(RECEIVER_CODEBOOK)
+
+
+def make_receiver(name: str, codebook: Float[Tensor, "codewords uses"], settings: Any = None) -> Receiver:
+    """Build a receiver for a random-access codebook of real uses, which go two at a time.
+
+    Args:
+        name: One of `receiver_names()`.
+        codebook: One unit-norm codeword per row.
+        settings: Of its class in `receiver_settings`; the usual ones if None.
+
+    Raises:
+        ConfigError: If there is no such receiver, or a codeword has an odd number of uses.
+    """
+    check_choice("receiver", name, receiver_names())
+    if codebook.shape[1] % 2:
+        raise ConfigError(
+            f"uplink.codeword_length = {codebook.shape[1]}: {name!r} takes two real uses for a complex one; make it even"
+        )
+    match name:
+        case "widened":
+            return Widened(pack(codebook), settings)
+        case "semi-blind":
+            return SemiBlind(pack(codebook), settings)
+        case "covariance":
+            return Covariance(pack(codebook), settings)
+        case _:
+            return Blind(pack(codebook), settings)
