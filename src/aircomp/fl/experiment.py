@@ -118,6 +118,8 @@ class Experiment(Settings):
         "feedback": (Needs({"uplink.name": Except("ideal"), "corruption.kind": ("silent",)}),),
         "uplink": _OWN_UPLINK,
         "channel": _NOISY,
+        "uplink.energy": needs("channel.kind", "awgn", refused=True),
+        "uplink.pilots": (Needs({"channel.kind": ("awgn",), "uplink.name": ("analog",)}, refused=True),),
         "channel.errors.csi_correlation": needs("power.control", *COHERENT),
         "power": (*_NOISY, *needs("channel.kind", "fading", refused=True)),
         "aggregate.rule": needs("own.aggregator", "", refused=True),

@@ -18,6 +18,7 @@ from aircomp.decode.widened import WidenedSettings
 from aircomp.encode.codebook import CodebookKind
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.uplinks.analog import AnalogSettings
+from aircomp.uplinks.receivers import receiver_names
 
 _SLOTS = needs("name", Except("ideal"))
 _DIGITAL = needs("name", Except("ideal", "analog"))
@@ -35,7 +36,7 @@ class UplinkSettings(Settings):
         "codeword_length": needs("name", Except("ideal", "amp-da-net")) + needs("codebook", Except("layer")),
         "energy": needs("name", *UNEQUAL, refused=True),
         "peak": (Needs({"energy": ("matched",), "name": ("analog",)}),),
-        "pilots": needs("name", Except("ideal", "perfect")),
+        "pilots": needs("name", Except("ideal", "perfect", *receiver_names())),
         "repeat": _DIGITAL,
         "quantize": _SLOTS,
         "quantize.num_codewords": _DIGITAL,
