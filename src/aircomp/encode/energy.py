@@ -22,8 +22,8 @@ from jaxtyping import Float, Real
 from torch import Tensor
 
 EXPONENT = 16.0
-"""c: one codeword against none is told apart with exp(−e/8σ²), and other devices are as much noise again. Fitted: of 2, 4, 8
-and 16 the last has the least update NMSE on ResNet, VGG and digits (`tools/fit_constants.py energy`)."""
+"""c: one codeword against none is told apart with exp(−e/8σ²), and other devices are as much noise again. Fitted: of 4 to 64,
+16 and 32 have the least update NMSE on ResNet, VGG and digits, and 16 decodes more counts (`tools/fit_constants.py energy`)."""
 SHORTEST = 1e-6
 """Energy of what a codeword stands for, over the mean one, that shorter ones are taken for: zero is a message too."""
 QUIETEST = 1e-3
