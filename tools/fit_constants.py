@@ -45,7 +45,6 @@ from aircomp.encode.codebook import count, make_codebook
 from aircomp.layer import CommunicationLayer
 from aircomp.train.evaluate import measure
 from aircomp.train.fragments import FragmentRound, load_round, round_files
-from aircomp.uplinks.settings import UplinkSettings
 
 FACTORS = (0.5, 0.71, 1.0, 1.41, 2.0)
 """A constant is tried at these multiples of what it is."""
@@ -53,7 +52,6 @@ AGREEMENTS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.16)
 STRENGTHS = (10.0, 30.0, 100.0, 300.0)
 OPEN = (1.0, 2.0, 3.0, 5.0, 10.0)
 EXPONENTS = (4.0, 8.0, 16.0, 32.0, 64.0)
-PEAK = UplinkSettings().peak
 TRUSTED = ((0.2, 0.4), (0.3, 0.5), (0.4, 0.6), (0.5, 0.7), (0.6, 0.8))
 WORSE = 0.0005
 """Count accuracies that differ by less are the same: the update NMSE then decides."""
@@ -218,8 +216,8 @@ def fit_energy(task: Task, layer: CommunicationLayer) -> None:
                 counts, words = count(saved.indices, saved.num_codewords), saved.quant_codebook
                 for snr_db in task.snr_db:
                     noise = saved.num_active / codebook.shape[1] / 10 ** (snr_db / 10)
-                    wanted = energy.codeword_energies(words, saved.popularity, noise, PEAK)
-                    spent = energy.limited(wanted, energy.scale_to_one(wanted, counts.sum(0), PEAK), PEAK)
+                    wanted = energy.codeword_energies(words, saved.popularity, noise, energy.PEAK)
+                    spent = energy.limited(wanted, energy.scale_to_one(wanted, counts.sum(0), energy.PEAK), energy.PEAK)
                     rows = codebook * spent.sqrt().to(codebook)[:, None]
                     rng = rngs.generator(task.seed, "fitted noise", number)
                     signal = counts.to(rows) @ rows

@@ -26,7 +26,7 @@ def row_of(collected, uplink, snr_db, readout="auto"):
 
 @pytest.mark.seconds
 def test_analog_without_noise_finds_the_raw_mean_and_digital_that_of_codewords(collected):
-    analog = row_of(collected, {"name": "analog", "peak": 1e6}, 100.0)
+    analog = row_of(collected, {"name": "analog"}, 100.0)
     assert analog["raw_nmse"] < 1e-6
     assert analog["raw_gain"] == pytest.approx(1, abs=1e-3)
     digital = row_of(collected, {"name": "gamp"}, 30.0)

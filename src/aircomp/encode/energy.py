@@ -23,7 +23,9 @@ from torch import Tensor
 
 EXPONENT = 16.0
 """c: one codeword against none is told apart with exp(−e/8σ²), and other devices are as much noise again. Fitted: of 4 to 64,
-16 and 32 have the least update NMSE on ResNet, VGG and digits, and 16 decodes more counts (`tools/fit_constants.py energy`)."""
+16 and 32 have the least update NMSE on ResNet, VGG and digits; 16 decodes more counts (`tools/fit_constants.py energy`)."""
+PEAK = 36.0
+"""The most energy of a codeword where nobody says how much: six times the mean amplitude. Nine loses at −5 dB and below."""
 SHORTEST = 1e-6
 """Energy of what a codeword stands for, over the mean one, that shorter ones are taken for: zero is a message too."""
 QUIETEST = 1e-3

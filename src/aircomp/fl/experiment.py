@@ -67,7 +67,7 @@ LATER = {
     "power": PowerSettings().model_dump(mode="json"),
     "uplink.energy": "equal",
     "uplink.pilots": None,
-    "uplink.peak": UplinkSettings().peak,
+    "uplink.peak": None,
     **{
         f"channel.{name}": value
         for name, value in ChannelSettings().model_dump(mode="json").items()

@@ -99,12 +99,12 @@ def codes(scale: Scale, found: Found) -> Outcome:
     if trained:
         title = "Test accuracy of federated training"
         tables.append(table_of(title, trained, ("scheme", "snr_db", "test_accuracy_last5", "seeds"), TRAINING_NOTE))
-    return Outcome(rounds + trained, tuple(tables), present([_errors(rounds), _accuracies(trained)]))
+    return Outcome(rounds + trained, tuple(tables), present([errors(rounds), _accuracies(trained)]))
 
 
-def _errors(rounds: list[Row]) -> Figure | None:
+def errors(rounds: Sequence[Row]) -> Figure | None:
     """Draw the error of a round's mean, as training takes it, against SNR."""
-    usual = [row for row in rounds if row["readout"] != "soft" and row["model"] == rounds[0]["model"]]
+    usual = [row for row in rounds if row.get("readout") in ("auto", "unbiased") and row["model"] == rounds[0]["model"]]
     series = series_of(usual, ["scheme"], "snr_db", "raw_nmse")
     return lines_of(series, label_of("snr_db"), label_of("raw_nmse"), "Error of one round against SNR", log=True)
 

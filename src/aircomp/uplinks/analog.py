@@ -34,6 +34,8 @@ from aircomp.uplinks.outputs import Mean
 
 LEAST_ENERGY = 1e-4
 """Of a layer, over the mean: one without any updates is not sent infinitely loud."""
+NO_PEAK = 1e12
+"""A limit that no slot reaches: all of a round's energy in one of ten million slots of ten thousand devices is less."""
 LEAST_DEVICES = 0.5
 """A mean is of one device at least; half of one is where a number would be rounded to none."""
 

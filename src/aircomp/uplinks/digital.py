@@ -31,7 +31,7 @@ from aircomp.decode.copies import combine, estimate_snr_db
 from aircomp.decode.heard_pilots import hear_pilots
 from aircomp.decode.side import visible_side_information
 from aircomp.encode.codebook import count
-from aircomp.encode.energy import codeword_energies, limited, scale_to_one
+from aircomp.encode.energy import PEAK, codeword_energies, limited, scale_to_one
 from aircomp.encode.pilots import WithPilots, num_pilots, pilot_sequence
 from aircomp.encode.schedule import choose_repeat, put_slots, schedule, take_slots
 from aircomp.encode.signal import Codewords
@@ -133,6 +133,7 @@ class DigitalUplink(Scheme):
             )
         self.name, self.codebook, self.decoder = name, codebook, decoder
         self.settings, self.context = settings, context or UplinkContext()
+        self.peak = PEAK if settings.peak is None else settings.peak
         if settings.energy == "matched":
             self.side_information = MEAN_ENERGY
 
@@ -160,11 +161,11 @@ class DigitalUplink(Scheme):
         noise_var = _remembered(memory, NOISE_VAR)
         if self.settings.energy == "equal" or noise_var is None:
             return None
-        return codeword_energies(quantizer.codebook, quantizer.popularity, noise_var, self.settings.peak)
+        return codeword_energies(quantizer.codebook, quantizer.popularity, noise_var, self.peak)
 
     def _rows(self, energies: Float[Tensor, " codewords"], scale: float) -> Float[Tensor, "codewords uses"]:
         """Return the random-access codebook of a round whose codewords differ in energy."""
-        amplitudes = limited(energies, scale, self.settings.peak).sqrt()
+        amplitudes = limited(energies, scale, self.peak).sqrt()
         return self.codebook * amplitudes.to(self.codebook)[:, None]
 
     def encode(
@@ -185,7 +186,7 @@ class DigitalUplink(Scheme):
         codebook, agreed = self.codebook, {}
         if kept.energies is not None:
             chosen = torch.bincount(indices.flatten(), minlength=len(kept.energies))
-            scale = scale_to_one(kept.energies, chosen, self.settings.peak)
+            scale = scale_to_one(kept.energies, chosen, self.peak)
             codebook, agreed = self._rows(kept.energies, scale), {SCALE: torch.tensor(scale, dtype=torch.float64)}
         signal = Codewords(indices, codebook, kept.repeat)
         copies, uses = indices.shape[1] * kept.repeat, self.codebook.shape[1]

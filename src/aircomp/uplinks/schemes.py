@@ -2,7 +2,7 @@
 
 from aircomp.common.checks import check_choice, check_methods, check_number, check_type
 from aircomp.decode.base import Decoder
-from aircomp.uplinks.analog import AnalogUplink
+from aircomp.uplinks.analog import NO_PEAK, AnalogUplink
 from aircomp.uplinks.base import Uplink, UplinkContext
 from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decoder_names
 from aircomp.uplinks.digital import DigitalUplink
@@ -46,7 +46,7 @@ def make_uplink(
             settings.analog,
             fragment_length=settings.quantize.fragment_length,
             codeword_length=settings.codeword_length,
-            peak=settings.peak,
+            peak=NO_PEAK if settings.peak is None else settings.peak,
             pilots=settings.pilots,
             context=context,
         )

@@ -62,8 +62,9 @@ class UplinkSettings(Settings):
     energy: Literal["equal", "matched"] = "equal"
     """Energy of the codewords: the same for all (paper), or matched to what each stands for and to the noise of the last
     round, one on average; for gamp and posterior."""
-    peak: float = Field(default=36.0, ge=1, le=1e6)
-    """The most energy of a device in a slot, where energies are matched or analog; the mean is one."""
+    peak: float | None = Field(default=None, ge=1, le=1e6)
+    """The most energy of a device in a slot, where energies are matched or analog; the mean is one. By default 36 where they
+    are matched, and no limit for analog, whose few long fragments carry much of an update."""
     pilots: int | None = Field(default=None, ge=0)
     """Slots in which every device sends the same known sequence, which tells the number of devices. By default none where
     energies are equal, and else one in fifty, from 4 to 64."""
