@@ -8,6 +8,7 @@ import pytest
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples").glob("*.ipynb"))
 SHORTER = {
     "SNRS_DB, ROUNDS = [-5.0, 0.0, 5.0, 10.0], 10": "SNRS_DB, ROUNDS = [0.0, 10.0], 1",
+    "PHASES_DEG, ROUNDS = [0.0, 15.0, 30.0, 45.0], 10": "PHASES_DEG, ROUNDS = [30.0], 1",
     "ROUNDS, EPOCHS, SAMPLES = 30, 8, 2048": "ROUNDS, EPOCHS, SAMPLES = 4, 1, 256",
     '"--rounds", "6"': '"--rounds", "1"',
     '"collect", "digits"': '"collect", "digits", "--engine", "serial", "--local.epochs", "1"',
@@ -21,7 +22,7 @@ def code_cells(notebook):
 
 
 def test_there_are_notebooks():
-    assert len(NOTEBOOKS) >= 4
+    assert len(NOTEBOOKS) >= 5
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
