@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import aircomp
-from aircomp.channel import ChannelSettings, Fading, PowerSettings
+from aircomp.channel import ChannelSettings, Fading, PowerSettings, make_channel
 from aircomp.cli.common import with_full_names
 from aircomp.common.gains import GainModel
 from aircomp.decode.base import Decoded
@@ -132,3 +132,15 @@ def test_a_fading_channel_alone_is_heard_by_the_blind_receiver(quick, digits):
 def test_the_model_of_exact_gains_says_so():
     assert GainModel().exact
     assert not GainModel.unknown_phase().exact
+
+
+def test_power_control_does_not_make_an_uneven_scheme_look_too_loud():
+    """Analog spends more in some blocks; behind inversion its power is still what it was meant to be."""
+    given = 3 * torch.randn(11, 4000, generator=torch.Generator().manual_seed(0))
+    given[:, 1000:] *= 0.01  # nearly all energy in the first quarter
+    context = UplinkContext(fading=True, snr_reference="transmit")
+    analog = make_uplink(UplinkSettings(name="analog"), context)
+    settings = ChannelSettings(kind="fading", block_slots=50, snr_reference="transmit")
+    link = Link(analog, make_channel(settings, PowerSettings(control="inversion")))
+    air = communicate(link, given[0], given[1:], {}, 0).air
+    assert float(air.energy.mean()) == pytest.approx(air.nominal_energy, rel=1e-4)

@@ -49,7 +49,10 @@ def measure(uplink: Uplink, announced: Announced, sent: Sent, csi: Csi) -> Air:
         uses = announced.num_uses // slots
         boost = csi.at_devices.scale.abs().double().square().to(spent.device)
         boost = boost[:, slot_blocks(slots, uses, csi.at_devices.block_uses)]
-        spent, peak, nominal = spent * boost, peak * boost, nominal * float(boost.mean())
+        meant = float(spent.sum())
+        spent, peak = spent * boost, peak * boost
+        # what power control adds to a scheme that spends more in some blocks than in others is not the scheme's doing
+        nominal *= float(spent.sum()) / meant if meant else float(boost.mean())
     real = 2 if sent.signal.is_complex else 1
     return Air(
         num_slots=slots,
