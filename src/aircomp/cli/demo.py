@@ -138,4 +138,4 @@ def _low_jobs(options: Options) -> dict[str, Job]:
 def _say(sentence: str) -> None:
     """Say what is going on where no progress bar can: in a file, a pipe, a log."""
     if not sys.stderr.isatty():
-        print(f"demo: {sentence}", file=sys.stderr, flush=True)
+        print(f"demo: {sentence}", flush=True)
