@@ -37,7 +37,7 @@ def analog_sum():
     del sys.modules["analog_sum"]
 
 
-SLOW = ("posterior", "blind", "semi-blind")
+SLOW = ("posterior", "blind", "semi-blind", "covariance")
 """Uplinks whose conformance takes more than ten seconds; receivers also pass `check_receiver` on their own."""
 
 
@@ -59,7 +59,9 @@ def hardened(snr_db):
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize("name", receiver_names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "semi-blind" else ()) for name in receiver_names()]
+)
 def test_every_receiver_passes(name):
     def make(codebook):
         return make_receiver(name, unpack(codebook, 2 * codebook.shape[1]))

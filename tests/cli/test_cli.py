@@ -136,7 +136,7 @@ def test_a_demo_is_a_page_and_replaces_only_what_it_made(tmp_path, capsys):
     assert [row["uplink"] for row in rows] == ["ideal", "perfect", "amp-da", "gamp", "amp-da-net"]
     page, said = (tmp_path / "report.html").read_text(), capsys.readouterr()
     assert "aircomp demo --rounds 2 --seed 0 --snr-db 5" in page
-    assert "7 of 7 done: " in said.err, "without a terminal, too, it says what it does"
+    assert "7 of 7 done: " in said.out, "without a terminal, too, it says what it does"
     best = max(rows[2:], key=lambda row: row["count_accuracy"])
     finding = f"At 5 dB {best['uplink']} finds {best['count_accuracy']:.0%} of the counts"
     assert finding in page
