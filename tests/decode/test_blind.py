@@ -7,6 +7,7 @@ import torch
 
 from aircomp.common.gains import GainModel
 from aircomp.decode import blind
+from aircomp.decode import receiver as receiver_module
 from aircomp.decode.blind import Blind, BlindSettings, multisource_amp
 from aircomp.decode.receiver import Reception
 from aircomp.decode.table import CountTable
@@ -86,6 +87,7 @@ def test_the_size_of_chunks_changes_nothing(monkeypatch):
     codebook, received, *_ = blind_round(4, 5.0, slots=70)
     whole = Blind(codebook).receive(Reception(received, POPULARITY))[0]
     monkeypatch.setattr(blind, "CHUNK", 16)
+    monkeypatch.setattr(receiver_module, "CHUNK", 16)
     pieces = Blind(codebook).receive(Reception(received, POPULARITY))[0]
     assert torch.equal(whole.counts, pieces.counts)
     torch.testing.assert_close(whole.mean, pieces.mean, atol=1e-4, rtol=1e-4)

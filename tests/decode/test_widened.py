@@ -9,7 +9,7 @@ import torch
 from aircomp.channel import ChannelSettings, Fading, PowerSettings
 from aircomp.common.gains import GainModel
 from aircomp.common.packing import unpack
-from aircomp.decode import widened as module
+from aircomp.decode import receiver as module
 from aircomp.decode.gamp_steps import PreparedCodebook, iterate
 from aircomp.decode.receiver import Reception
 from aircomp.decode.rounding import round_to_sum

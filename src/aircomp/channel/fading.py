@@ -105,15 +105,15 @@ class Fading:
         spread = math.expm1(_deviation(self.settings.errors) ** 2)
         if self.power.control not in COHERENT:
             return GainModel.unknown_phase(spread)
+        silence = self.power.control == "inversion"
+        if not _has_spread(self.settings.errors, self.power):
+            return GainModel(silence=silence)
         one = self.settings.model_copy(update={"antennas": 1})
         csi = self._sounded(draw(one, _MODEL_DEVICES, 1, rng=generator(0, "gain model")))
         arriving = csi.with_power
         assert arriving is not None
         assert csi.level is not None
         values = (arriving.values[:, :, 0] / csi.level)[csi.at_devices.scale != 0].to(torch.complex128)
-        silence = self.power.control == "inversion"
-        if not _has_spread(self.settings.errors, self.power):
-            return GainModel(silence=silence)
         mean, var_real = float(values.real.mean()), float(values.real.var())
         return GainModel(mean, var_real, float(values.imag.square().mean()), spread, silence)
 

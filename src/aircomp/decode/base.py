@@ -121,12 +121,22 @@ def check_received(received: Tensor, popularity: Tensor, codebook: Tensor) -> Te
         raise ShapeError(f"received is {_kind(received)}; expected float32 or float64 [slots, {l}]")
     if received.ndim != 2 or received.shape[1] != l:
         raise ShapeError(f"received has shape {tuple(received.shape)}; expected [slots, {l}] for this codebook")
+    if not torch.isfinite(received).all():
+        raise ShapeError("received holds values that are not finite; check the channel before decoding")
+    return check_popularity(popularity, n)
+
+
+def check_popularity(popularity: Tensor, num_codewords: int) -> Tensor:
+    """Check a popularity and return it as a distribution.
+
+    Raises:
+        ShapeError: If it is not non-negative and finite with a positive sum.
+    """
+    n = num_codewords
     if not isinstance(popularity, Tensor) or popularity.is_complex():
         raise ShapeError(f"popularity is {_kind(popularity)}; expected real numbers [{n}]")
     if popularity.shape != (n,):
         raise ShapeError(f"popularity has shape {tuple(popularity.shape)}; expected [{n}] for this codebook")
-    if not torch.isfinite(received).all():
-        raise ShapeError("received holds values that are not finite; check the channel before decoding")
     if not torch.isfinite(popularity).all() or (popularity < 0).any() or not popularity.any():
         raise ShapeError("popularity is not a distribution: expected finite, non-negative entries with a positive sum")
     if not torch.isfinite(popularity.sum()):
@@ -165,7 +175,17 @@ def check_codebook(codebook: Tensor, *, unit_norm: bool = True) -> Tensor:
         raise ShapeError(
             "codebook has a row of zeros, which nobody could hear; expected an energy above zero in every row"
         )
-    worst = (lengths - 1).abs().max().item()
-    if unit_norm and worst > 1e-4:
-        raise ShapeError(f"codebook rows must have unit norm; one is off by {worst:.3g}: divide each row by its norm")
+    if unit_norm:
+        check_unit_norm(codebook)
     return codebook
+
+
+def check_unit_norm(codebook: Tensor) -> None:
+    """See that every row has unit norm, to what float32 rounding of a normalised row can reach.
+
+    Raises:
+        ShapeError: If one has not.
+    """
+    worst = (codebook.norm(dim=1) - 1).abs().max().item()
+    if not worst <= 1e-4:  # NaN fails
+        raise ShapeError(f"codebook rows must have unit norm; one is off by {worst:.3g}: divide each row by its norm")

@@ -25,19 +25,21 @@ from torch import Tensor
 from aircomp.common.settings import Settings
 from aircomp.decode.base import MAX_DEVICES, Decoded
 from aircomp.decode.prior import AGREEMENT
-from aircomp.decode.receiver import Reception, check_complex_codebook, check_reception, conclude_blocks
-from aircomp.decode.side import slot_rates
+from aircomp.decode.receiver import (
+    CHUNK,
+    MIN_RATE,
+    Reception,
+    check_complex_codebook,
+    check_reception,
+    conclude_blocks,
+    expected_counts,
+    soft_counts,
+)
 from aircomp.decode.table import CountTable, largest_count
 
-CHUNK = 256
-"""Slots decoded at a time: bounds the temporaries, changes nothing else."""
 PILOT_SLOTS = 256
 """Slots whose decoding settles the number of devices and the noise of a round."""
 PILOT_PASSES = 3
-FIRST_ITERATIONS = 5
-"""Of a first decoding, which only tells how groups of slots differ."""
-MIN_RATE = 1e-6
-"""Expected devices on a codeword, at least: what the base station never chose may still be sent."""
 MIN_POWER = 1e-12
 """Of a slot's residual, relative to the round's power: keeps divisions finite."""
 
@@ -143,12 +145,12 @@ class Blind:
         if num_active < 0.5 or Y.shape[1] == 0:
             empty = popularity.new_zeros(Y.shape[0], len(popularity))
             return conclude_blocks(empty, noise_var, [0.0] * len(seen.all_blocks), seen.all_blocks)
-        rate = (num_active * popularity).clamp(min=MIN_RATE)[None]
-        groups = [g for g in (seen.slot_layers, seen.bs_indices) if g is not None]
-        if groups:
-            first = self.decode(Y, rate, seen.gain_model.power_var, min(FIRST_ITERATIONS, self.settings.iterations))
-            rate = slot_rates(first, rate[0], *groups)
-        mean = self.decode(Y, rate, seen.gain_model.power_var, self.settings.iterations)
+
+        def run(some: Tensor, rate: Tensor, iterations: int) -> Tensor:
+            return self.run(some, rate, seen.gain_model.power_var, iterations).mean
+
+        rate = expected_counts(num_active, popularity)
+        mean = soft_counts(run, Y, rate, self.settings.iterations, seen.slot_layers, seen.bs_indices)
         return conclude_blocks(mean, noise_var, [num_active] * len(seen.all_blocks), seen.all_blocks)
 
     def run(
@@ -164,14 +166,6 @@ class Blind:
         return multisource_amp(
             Y, self.codebook.to(Y), prior, table, iterations=iterations, damping=self.settings.damping
         )
-
-    def decode(self, Y: Tensor, rate: Float[Tensor, "#slots codewords"], power_var: float, iterations: int) -> Tensor:
-        """Return soft counts, a chunk at a time."""
-        mean = rate.new_zeros(len(Y), rate.shape[1])
-        for first in range(0, len(Y), CHUNK):
-            rows = slice(first, first + CHUNK)
-            mean[rows] = self.run(Y[rows], rate if len(rate) == 1 else rate[rows], power_var, iterations).mean
-        return mean
 
     def estimate(
         self, Y: Complex[Tensor, "slots antennas uses"], popularity: Float[Tensor, " codewords"], seen: Reception
@@ -192,7 +186,7 @@ class Blind:
             known = num_active if num_active is not None else energy - uses * noise
             if known < MIN_RATE:
                 break
-            rate = (min(known, MAX_DEVICES) * popularity).clamp(min=MIN_RATE)[None]
+            rate = expected_counts(min(known, MAX_DEVICES), popularity)
             found = self.run(some, rate, seen.gain_model.power_var, self.settings.iterations)
             noise = min(float(found.noise_var.double().mean()), energy / uses)
         if num_active is None:

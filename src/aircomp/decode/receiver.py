@@ -5,6 +5,7 @@ share their gains. Rows of counts sum to the number of devices of their block.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -13,10 +14,18 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from aircomp.common.gains import GainModel
-from aircomp.decode.base import MAX_DEVICES, Decoded, check_num_active
+from aircomp.decode.base import MAX_DEVICES, Decoded, check_num_active, check_popularity, check_unit_norm
 from aircomp.decode.rounding import conclude
-from aircomp.decode.side import check_groups
+from aircomp.decode.side import FIRST_ITERATIONS, check_groups, slot_rates
 from aircomp.errors import ShapeError
+
+CHUNK = 256
+"""Slots decoded at a time: bounds the temporaries, changes nothing else."""
+MIN_RATE = 1e-6
+"""Expected devices on a codeword, at least: what the base station never chose may still be sent."""
+
+Run = Callable[[Tensor, Float[Tensor, "#slots codewords"], int], Float[Tensor, "slots codewords"]]
+"""Soft counts of some slots from what was heard in them, what is expected there, and a number of iterations."""
 
 
 @dataclass(frozen=True)
@@ -78,20 +87,51 @@ def check_reception(seen: Reception, codebook: Complex[Tensor, "codewords uses"]
         )
     if not torch.isfinite(torch.view_as_real(received)).all():
         raise ShapeError("received holds values that are not finite; check the channel before decoding")
-    if popularity.shape != (n,) or not torch.isfinite(popularity).all() or (popularity < 0).any():
-        raise ShapeError(f"popularity is no distribution: expected finite, non-negative entries [{n}]")
-    if not popularity.any():
-        raise ShapeError("popularity is no distribution: expected a positive sum")
+    popularity = check_popularity(popularity, n).float()
     if seen.num_active is not None:
         check_num_active(seen.num_active)
     for name, groups in (("slot_layers", seen.slot_layers), ("bs_indices", seen.bs_indices)):
         if groups is not None:
             check_groups(groups, received.shape[1], name)
-    popularity = popularity.float() / popularity.max()
     peak = float(received.abs().max()) * math.sqrt(uses) if received.numel() else 0.0
     if peak > MAX_DEVICES:  # no sum of codewords: all that matters is that results stay finite
         received = received * (MAX_DEVICES / peak)
-    return replace(seen, received=received, popularity=popularity / popularity.sum())
+    return replace(seen, received=received, popularity=popularity)
+
+
+def expected_counts(num_active: float, popularity: Float[Tensor, " codewords"]) -> Float[Tensor, "1 codewords"]:
+    """Return what to expect of every slot."""
+    return (num_active * popularity).clamp(min=MIN_RATE)[None]
+
+
+def soft_counts(
+    run: Run,
+    heard: Tensor,
+    rate: Float[Tensor, "1 codewords"],
+    iterations: int,
+    *groupings: Int[Tensor, " slots"] | None,
+) -> Float[Tensor, "slots codewords"]:
+    """Decode all slots, a chunk at a time; with side information twice, the second time with rates from the first.
+
+    Args:
+        run: Decodes some slots.
+        heard: What was heard, one slot a row.
+        rate: What to expect of every slot.
+        iterations: Of decoding.
+        *groupings: The group of every slot by one property; None is skipped.
+    """
+    if any(groups is not None for groups in groupings):
+        first = _in_chunks(run, heard, rate, min(FIRST_ITERATIONS, iterations))
+        rate = slot_rates(first, rate[0], *groupings)
+    return _in_chunks(run, heard, rate, iterations)
+
+
+def _in_chunks(run: Run, heard: Tensor, rate: Tensor, iterations: int) -> Tensor:
+    mean = rate.new_zeros(len(heard), rate.shape[1])
+    for first in range(0, len(heard), CHUNK):
+        rows = slice(first, first + CHUNK)
+        mean[rows] = run(heard[rows], rate if len(rate) == 1 else rate[rows], iterations)
+    return mean
 
 
 def conclude_blocks(
@@ -111,7 +151,5 @@ def check_complex_codebook(codebook: Tensor) -> Complex[Tensor, "codewords uses"
     if not isinstance(codebook, Tensor) or not codebook.is_complex() or codebook.ndim != 2 or codebook.numel() == 0:
         given = f"{codebook.dtype} {list(codebook.shape)}" if isinstance(codebook, Tensor) else type(codebook).__name__
         raise ShapeError(f"codebook is {given}; expected a complex matrix [codewords, uses], such as pack(codebook)")
-    worst = (codebook.norm(dim=1) - 1).abs().max().item()
-    if not worst <= 1e-4:  # NaN fails
-        raise ShapeError(f"codebook rows must have unit norm; one is off by {worst:.3g}: divide each row by its norm")
+    check_unit_norm(codebook)
     return codebook

@@ -28,6 +28,10 @@ STRENGTH = 100.0
 Groups = Int[Tensor, " slots"] | None
 
 
+# Of a first decoding, which only tells how groups of slots differ: ten tell no more (.627 at 0 dB, .930 at 5 dB with either).
+FIRST_ITERATIONS = 5
+
+
 def visible_side_information(kind: SideInformation, slot_layers: Groups, bs_indices: Groups) -> tuple[Groups, Groups]:
     """Return layers and own codewords, each None where a decoder is not to see it."""
     return slot_layers if kind in ("both", "layer") else None, bs_indices if kind in ("both", "own") else None

@@ -24,19 +24,19 @@ from aircomp.decode.base import Decoded
 from aircomp.decode.gamp_steps import MAX_STATE, MIN_NOISE
 from aircomp.decode.pilot import PILOT_SLOTS, PilotEstimator
 from aircomp.decode.prior import AGREEMENT
-from aircomp.decode.receiver import Reception, check_complex_codebook, check_reception, conclude_blocks
-from aircomp.decode.side import slot_rates
+from aircomp.decode.receiver import (
+    Reception,
+    check_complex_codebook,
+    check_reception,
+    conclude_blocks,
+    expected_counts,
+    soft_counts,
+)
 from aircomp.decode.table import CountTable, largest_count
 from aircomp.errors import ConfigError
 
-CHUNK = 256
-"""Slots decoded at a time: bounds the temporaries, changes nothing else."""
 NOISE_PASSES = 2
 """Decodings of some slots that settle the noise: estimates for exact gains take their spread for noise."""
-FIRST_ITERATIONS = 5
-"""Of a first decoding, which only tells how groups of slots differ."""
-MIN_RATE = 1e-6
-"""Expected devices on a codeword, at least."""
 
 
 class WidenedSettings(Settings):
@@ -194,7 +194,7 @@ class Widened:
         num_active = seen.num_active if seen.num_active is not None else shared.num_active
         some = y[:: max(1, len(y) // PILOT_SLOTS)]
         for _ in range(NOISE_PASSES if given is None and num_active >= 0.5 and not seen.gain_model.exact else 0):
-            rate = (num_active * popularity).clamp(min=MIN_RATE)[None]
+            rate = expected_counts(num_active, popularity)
             variance = self._run(some, rate, variance, seen.gain_model, self.settings.iterations).noise_var
         return num_active, variance
 
@@ -203,20 +203,12 @@ class Widened:
     ) -> Tensor:
         if num_active < 0.5 or len(y) == 0:
             return popularity.new_zeros(len(y), len(popularity))
-        rate = (num_active * popularity).clamp(min=MIN_RATE)[None]
-        groups = [g[rows] for g in (seen.slot_layers, seen.bs_indices) if g is not None]
-        if groups:
-            iterations = min(FIRST_ITERATIONS, self.settings.iterations)
-            rate = slot_rates(self._all(y, rate, noise_var, seen.gain_model, iterations), rate[0], *groups)
-        return self._all(y, rate, noise_var, seen.gain_model, self.settings.iterations)
 
-    def _all(self, y: Tensor, rate: Tensor, noise_var: float, model: GainModel, iterations: int) -> Tensor:
-        pieces = []
-        for first in range(0, len(y), CHUNK):
-            rows = slice(first, first + CHUNK)
-            expected = rate if len(rate) == 1 else rate[rows]
-            pieces.append(self._run(y[rows], expected, noise_var, model, iterations).mean)
-        return torch.cat(pieces)
+        def run(some: Tensor, rate: Tensor, iterations: int) -> Tensor:
+            return self._run(some, rate, noise_var, seen.gain_model, iterations).mean
+
+        groups = [None if g is None else g[rows] for g in (seen.slot_layers, seen.bs_indices)]
+        return soft_counts(run, y, expected_counts(num_active, popularity), self.settings.iterations, *groups)
 
     def _run(self, y: Tensor, rate: Tensor, noise_var: float, model: GainModel, iterations: int) -> Found:
         table = CountTable.of(largest_count(float(rate.max())))

@@ -69,10 +69,15 @@ def update_nmse(
     return _normalized(error, power)
 
 
-def vector_nmse(truth: Float[Tensor, " params"], estimate: Float[Tensor, " params"]) -> float:
+def vector_nmse(truth: Float[Tensor, "*shape"], estimate: Float[Tensor, "*shape"]) -> float:
     r"""Return $\lVert\hat u-u\rVert^2/\lVert u\rVert^2$ of an update."""
     error = (estimate.double() - truth.double()).square().sum().item()
     return _normalized(error, truth.double().square().sum().item())
+
+
+def vector_gain(truth: Float[Tensor, "*shape"], estimate: Float[Tensor, "*shape"]) -> float:
+    r"""Return $\langle\hat u, u\rangle/\lVert u\rVert^2$: the length of an update along the true one, 1 if unbiased."""
+    return ((estimate.double() * truth.double()).sum() / truth.double().square().sum()).item()
 
 
 def pupe(truth: Real[Tensor, "slots codewords"], counts: Real[Tensor, "slots codewords"]) -> float:

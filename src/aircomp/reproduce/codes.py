@@ -16,6 +16,7 @@ from aircomp.channel.awgn import Awgn
 from aircomp.common.results import Row
 from aircomp.link import Exchange, Link, communicate
 from aircomp.measure.fields import label_of
+from aircomp.measure.metrics import vector_gain, vector_nmse
 from aircomp.quantize.fragment import join
 from aircomp.report.page import Figure
 from aircomp.report.rows import lines_of, present, series_of, table_of
@@ -159,7 +160,6 @@ def send_twice(saved: FragmentRound, number: int, params: dict[str, Any]) -> Exc
 
 
 def _bias(error: str, along: str, rest: str, found: Tensor, of_devices: Tensor) -> Row:
-    found, truth = found.double(), of_devices.double().mean(dim=0)
-    energy = truth.square().sum()
-    gain, nmse = float(found @ truth / energy), float((found - truth).square().sum() / energy)
+    truth = of_devices.double().mean(dim=0)
+    gain, nmse = vector_gain(truth, found.double()), vector_nmse(truth, found)
     return {error: nmse, along: gain, rest: nmse - (1 - gain) ** 2}

@@ -76,7 +76,7 @@ class Expected:
     @property
     def claims(self) -> list[Row]:
         """What became of the paper's claims."""
-        return claims.judge(claims.CLAIMS.get(self.result.name, ()), self.rows, self.scale)
+        return claims.judge(claims.CLAIMS[self.result.name], self.rows, self.scale)
 
 
 def write_pages(docs: Path) -> list[Path]:

@@ -35,7 +35,7 @@ def write_all(out: Path, scale: Scale, seeds: Sequence[int], shown: dict[str, tu
     rows = [
         {"result": name} | row
         for name, (outcome, _) in shown.items()
-        for row in claims.judge(claims.CLAIMS.get(name, ()), outcome.rows, scale)
+        for row in claims.judge(claims.CLAIMS[name], outcome.rows, scale)
     ]
     headline = shown["fed_accuracy"][0] if "fed_accuracy" in shown else None
     first = Section(
@@ -55,7 +55,7 @@ def write_all(out: Path, scale: Scale, seeds: Sequence[int], shown: dict[str, tu
 
 def tables_of(result: Result, scale: Scale, outcome: Outcome) -> tuple[Table, ...]:
     """Return the tables of a result, and the one of the paper's claims about it."""
-    judged = claims.judge(claims.CLAIMS.get(result.name, ()), outcome.rows, scale)
+    judged = claims.judge(claims.CLAIMS[result.name], outcome.rows, scale)
     return (*outcome.tables, Table("The paper's claims", claims.HEADINGS, judged, claims.NOTE))
 
 

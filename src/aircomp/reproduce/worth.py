@@ -20,6 +20,7 @@ from aircomp.channel.awgn import transmit
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.encode.codebook import count
+from aircomp.measure.metrics import vector_gain, vector_nmse
 from aircomp.report.rows import bars_of, present, table_of
 from aircomp.reproduce import paper
 from aircomp.reproduce.jobs import Job
@@ -184,8 +185,9 @@ def _round_bias(saved: FragmentRound, number: int, params: dict[str, Any]) -> Ro
     truth = mean_of(counts, None, saved.num_active)
     found = mean_of(decoded.counts, decoded.mean, decoded.num_active_hat)
     assert saved.slot_layers is not None  # collections of this package have them
-    gain, nmse = _gain(found, truth), float((found - truth).square().sum() / truth.square().sum())
-    layers = [_gain(found[saved.slot_layers == each], truth[saved.slot_layers == each]) for each in _large(saved)]
+    gain, nmse = vector_gain(truth, found), vector_nmse(truth, found)
+    own = [saved.slot_layers == each for each in _large(saved)]
+    layers = [vector_gain(truth[slots], found[slots]) for slots in own]
     return {
         "update_nmse": nmse,
         "update_gain": gain,
@@ -194,10 +196,6 @@ def _round_bias(saved: FragmentRound, number: int, params: dict[str, Any]) -> Ro
         "lowest_layer_gain": min(layers),
         "highest_layer_gain": max(layers),
     }
-
-
-def _gain(found: Tensor, truth: Tensor) -> float:
-    return float((found * truth).sum() / truth.square().sum())
 
 
 def _large(saved: FragmentRound) -> list[int]:
