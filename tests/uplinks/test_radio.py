@@ -25,7 +25,7 @@ QUANTIZE = QuantizeSettings(fragment_length=20, num_codewords=32)
 
 def link(name, channel, **settings):
     chosen = UplinkSettings(name=name, quantize=QUANTIZE, codebook="bernoulli", **settings)
-    return Link(make_uplink(chosen, UplinkContext(fading=True)), channel)
+    return Link(make_uplink(chosen, UplinkContext(block_uses=64 * 256)), channel)
 
 
 def fading(control="none", **settings):
@@ -138,7 +138,7 @@ def test_power_control_does_not_make_an_uneven_scheme_look_too_loud():
     """Analog spends more in some blocks; behind inversion its power is still what it was meant to be."""
     given = 3 * torch.randn(11, 4000, generator=torch.Generator().manual_seed(0))
     given[:, 1000:] *= 0.01  # nearly all energy in the first quarter
-    context = UplinkContext(fading=True, snr_reference="transmit")
+    context = UplinkContext(block_uses=64 * 256, snr_reference="transmit")
     analog = make_uplink(UplinkSettings(name="analog"), context)
     settings = ChannelSettings(kind="fading", block_slots=50, snr_reference="transmit")
     link = Link(analog, make_channel(settings, PowerSettings(control="inversion")))

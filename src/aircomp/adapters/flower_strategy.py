@@ -225,10 +225,11 @@ class UplinkStrategy(Strategy):
 
     def _metrics(self, answers: list[Answer], exchange: Exchange) -> MetricRecord:
         metrics = _client_metrics(self.strategy, answers)
+        hat = exchange.output.num_active_hat
         ours = {
             "num_active": len(answers),
             "num_lost": len(self._roll.asked) - len(answers),
-            "num_active_hat": exchange.output.num_active_hat,
+            **({} if hat is None else {"num_active_hat": hat}),
             "feedback_ratio": float(np.mean([a.feedback_ratio for a in answers])),
             **exchange.output.diagnostics,
             **self.link.uplink.diagnose(exchange.sent, exchange.announced, exchange.output),

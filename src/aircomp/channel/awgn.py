@@ -34,8 +34,9 @@ class Awgn:
     snr_reference: SnrReference = "round"
 
     def sound(self, num_devices: int, num_uses: int, *, rng: torch.Generator) -> Csi:
-        """Let everybody send at nominal power."""
-        return Csi(AtDevices(num_devices))
+        """Let everybody send at nominal power, with the share of a device in the SNR of all."""
+        alone = 10.0 ** (self.snr_db / 10) / max(num_devices, 1)
+        return Csi(AtDevices(num_devices, snr=torch.full((num_devices, 1), alone)))
 
     def carry(self, signal: Signal, csi: Csi, *, rng: torch.Generator) -> Inexact[Tensor, "antennas slots uses"]:
         """Add the signals up, and to each antenna the noise that the SNR asks for."""

@@ -20,6 +20,9 @@ class AtDevices:
     """What each device multiplies its signal with; zero is silence. None: one throughout."""
     block_uses: int = 0
     """Channel uses of a block, where there is a scale."""
+    snr: Float[Tensor, "devices blocks"] | None = None
+    """Signal over noise of a channel use, on all antennas together, of a device that sends alone at nominal power: what
+    schemes with turns choose their rates by. One block where there is no scale; None: devices are not told."""
 
     def speaking(self, num_slots: int, uses: int) -> Bool[Tensor, "devices slots"] | None:
         """Return who sends in which slot; None: everybody in all of them."""

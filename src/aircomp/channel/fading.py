@@ -83,7 +83,20 @@ class Fading:
         """Draw the round's gains and errors, and let power control decide what each device does."""
         blocks = max(1, -(-num_uses // self.block_uses))
         csi = self._sounded(draw(self.settings, num_devices, blocks, rng=rng))
-        return replace(csi, at_receiver=AtReceiver(block_uses=self.block_uses, gain_model=self.gain_model))
+        return replace(
+            csi,
+            at_devices=replace(csi.at_devices, snr=self._snr(csi)),
+            at_receiver=AtReceiver(block_uses=self.block_uses, gain_model=self.gain_model),
+        )
+
+    def _snr(self, csi: Csi) -> Float[Tensor, "devices blocks"]:
+        """Return the SNR of every device alone; a reference to what is received divides by what arrives on average."""
+        arriving = csi.with_power
+        assert arriving is not None  # from `sound`
+        power = arriving.values.abs().double().square()
+        total = 1.0 if self.settings.snr_reference == "transmit" else max(float(power.mean()), 1e-30)
+        snr = 10.0 ** (self.settings.snr_db / 10) / max(len(power), 1)
+        return (power.sum(dim=2) * (snr / total)).float()
 
     def _sounded(self, drawn: Drawn) -> Csi:
         errors = self.settings.errors

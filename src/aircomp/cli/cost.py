@@ -73,7 +73,7 @@ class Options:
 def run(args: Sequence[str]) -> None:
     """Parse, compute, print."""
     options = parse(Options, with_full_names(args, _full_name), "cost")
-    num_params, settings = count_parameters(options), options.settings
+    num_params, settings = count_parameters(options.model, options.parameters), options.settings
     takes_layer = not options.uplink or "amp-da-net" in options.uplink or settings.codebook == "layer"
     if settings.layer is not None and not takes_layer:
         raise ConfigError("a layer was given, but no uplink takes one; add amp-da-net, or --uplink.codebook layer")
@@ -98,14 +98,14 @@ def _available() -> list[str]:
     return [name for name in uplink_names() if name != "amp-da-net" or has_bundled_layer()]
 
 
-def count_parameters(options: Options) -> int:
-    """Return the number of parameters asked for."""
-    if (options.model is None) == (options.parameters is None):
+def count_parameters(model: str | None, parameters: int | None) -> int:
+    """Return the number of parameters asked for, by the name of a model or as it is."""
+    if (model is None) == (parameters is None):
         raise ConfigError("give either --model NAME or --parameters N, for example --model resnet")
-    if options.parameters is not None:
-        check_number("parameters", options.parameters, low=1, high=MOST_PARAMETERS, integer=True)
-        return options.parameters
-    name = str(options.model)
+    if parameters is not None:
+        check_number("parameters", parameters, low=1, high=MOST_PARAMETERS, integer=True)
+        return parameters
+    name = str(model)
     channels = 1 if name == "digits-cnn" else 3
     module = models.build(models.ModelSettings(name=name), 10, channels, rng=rngs.generator(0, "model"))
     return sum(p.numel() for p in module.parameters())

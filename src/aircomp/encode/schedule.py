@@ -18,6 +18,7 @@ import math
 from itertools import pairwise
 from typing import Literal
 
+import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
@@ -81,6 +82,21 @@ def schedule(energy: Float[Tensor, " slots"], repeat: int) -> Int[Tensor, " aske
     if not 1 < repeat <= len(energy):
         raise ConfigError(f"repeat = {repeat}: expected at least 1 and at most the {len(energy)} slots of a round")
     return energy.sort(descending=True, stable=True).indices[: len(energy) // repeat].sort().values
+
+
+def leave_out(
+    asked: Int[Tensor, " asked"] | None, num_slots: int, number: int, *, rng: torch.Generator
+) -> Int[Tensor, " fewer"]:
+    """Return the asked slots but some, drawn anew each round, so that other things find room.
+
+    Raises:
+        ConfigError: If none were left.
+    """
+    slots = torch.arange(num_slots) if asked is None else asked
+    if number >= len(slots):
+        raise ConfigError(f"uplink.pilots leave none of the round's {num_slots} slots; expected fewer")
+    kept = torch.randperm(len(slots), generator=rng)[number:].sort().values
+    return slots[kept.to(slots.device)]
 
 
 def take_slots(

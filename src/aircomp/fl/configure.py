@@ -13,7 +13,9 @@ from aircomp.fl.experiment import Buffers, Experiment, load_experiment, present_
 from aircomp.fl.own import check_parts, part_name
 from aircomp.fl.participation import check_participation
 from aircomp.uplinks.base import Uplink
+from aircomp.uplinks.orthogonal import KINDS as TDMA
 from aircomp.uplinks.receivers import PHASELESS
+from aircomp.uplinks.vote import KINDS as VOTE
 
 SHORT_NAMES = {
     "channel": "channel.kind",
@@ -46,7 +48,8 @@ def configure(
     check_parts(own or {})
     experiment = preset if isinstance(preset, Experiment) else load_experiment(preset)
     experiment = name_parts(experiment.changed(**_full_names(overrides)), own or {})
-    experiment = heard_by(experiment, given_paths(_full_names(overrides)))
+    given = given_paths(_full_names(overrides))
+    experiment = counted_by(heard_by(experiment, given), given)
     if not experiment.own.aggregator and experiment.aggregate.rule not in aggregator_names():
         raise unknown_name("aggregation rule", experiment.aggregate.rule, aggregator_names())
     if experiment.own.channel and experiment.uplink.name in ("ideal", "perfect"):
@@ -86,6 +89,19 @@ def heard_by(experiment: Experiment, given: Collection[str]) -> Experiment:
     return experiment.changed(uplink="widened" if experiment.power.control in COHERENT else "blind")
 
 
+def counted_by(experiment: Experiment, given: Collection[str]) -> Experiment:
+    """Return the settings with the rule that votes serve, where an uplink for votes was asked for and no rule.
+
+    Args:
+        experiment: The settings.
+        given: Paths of those that the user gave.
+    """
+    votes = experiment.uplink.name in VOTE and not experiment.own.uplink and not experiment.own.aggregator
+    if not votes or "aggregate.rule" in given or experiment.aggregate.rule != "mean":
+        return experiment
+    return experiment.changed(**{"aggregate.rule": "sign-vote"})
+
+
 def check_phase(experiment: Experiment) -> None:
     """Refuse uplinks that need gains of a common phase where the channel gives none.
 
@@ -93,7 +109,8 @@ def check_phase(experiment: Experiment) -> None:
         ConfigError: Naming those that do not.
     """
     faded = experiment.channel.kind == "fading" and not experiment.own.channel and not experiment.own.uplink
-    if not faded or experiment.power.control in COHERENT or experiment.uplink.name in (*PHASELESS, "ideal", "perfect"):
+    phaseless = (*PHASELESS, *TDMA, "fsk-mv", "ideal", "perfect")
+    if not faded or experiment.power.control in COHERENT or experiment.uplink.name in phaseless:
         return
     raise ConfigError(
         f"uplink = {experiment.uplink.name!r} needs signals that arrive in phase, but power.control = "

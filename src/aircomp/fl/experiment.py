@@ -23,7 +23,7 @@ from aircomp.fl.own import OwnParts
 from aircomp.fl.participation import ParticipationSettings
 from aircomp.server.step import ServerSettings
 from aircomp.uplinks.receivers import receiver_names
-from aircomp.uplinks.settings import UplinkSettings
+from aircomp.uplinks.settings import PILOTED, UplinkSettings
 
 
 class DataSettings(Settings):
@@ -75,7 +75,10 @@ LATER = {
     },
     **{
         f"uplink.{name}": getattr(UplinkSettings(), name).model_dump()
-        for name in ("amp_da", "gamp", "posterior", "nnls", "analog", "widened", "blind", "semi_blind", "covariance")
+        for name in (
+            *("amp_da", "gamp", "posterior", "nnls", "widened", "blind", "semi_blind", "covariance"),
+            *("analog", "tdma", "vote", "digits", "a_dsgd"),
+        )
     },
 }
 """Settings that came later, at values that change nothing: there they are no part of a run's identity, so that runs which
@@ -119,7 +122,7 @@ class Experiment(Settings):
         "uplink": _OWN_UPLINK,
         "channel": _NOISY,
         "uplink.energy": needs("channel.kind", "awgn", refused=True),
-        "uplink.pilots": (Needs({"channel.kind": ("awgn",), "uplink.name": ("analog",)}, refused=True),),
+        "uplink.pilots": (Needs({"channel.kind": ("awgn",), "uplink.name": PILOTED}, refused=True),),
         "channel.errors.csi_correlation": needs("power.control", *COHERENT),
         "power": (*_NOISY, *needs("channel.kind", "fading", refused=True)),
         "aggregate.rule": needs("own.aggregator", "", refused=True),

@@ -120,7 +120,8 @@ def run_round(
         state = update_model(state, experiment, update)
         state = update_buffers(state, experiment.buffers, active, base, results, exchange.output.num_active_hat)
     with watch.stage("measure"):
-        record |= {"num_active_hat": exchange.output.num_active_hat, "feedback_ratio": ratio}
+        hat = exchange.output.num_active_hat
+        record |= ({} if hat is None else {"num_active_hat": hat}) | {"feedback_ratio": ratio}
         record["quantization_nmse"] = quantization_nmse(sent.messages, exchange.sent.reconstruction.cpu())
         record |= exchange.output.diagnostics
         record |= federation.link.uplink.diagnose(exchange.sent, exchange.announced, exchange.output)
@@ -208,7 +209,7 @@ def update_buffers(
     active: tuple[int, ...],
     base: LocalResult,
     results: list[LocalResult],
-    num_active_hat: float,
+    num_active_hat: float | None,
 ) -> FederationState:
     """Treat the buffers of the active devices as declared.
 
@@ -224,7 +225,11 @@ def update_buffers(
     if base.buffers.numel() == 0 or policy == "recomputed":
         return state
     if policy != "local":
-        number = len(results) if policy == "average" else max(1, round(num_active_hat))
+        number = len(results)
+        if (
+            policy == "estimated" and num_active_hat is not None
+        ):  # uplinks that estimate none are refused before the run
+            number = max(1, round(num_active_hat))
         return replace(state, buffers=torch.stack([r.buffers for r in results]).sum(dim=0) / number)
     own = dict(state.local_buffers) | {d: r.buffers for d, r in zip(active, results, strict=True)}
     return replace(state, local_buffers=own | {BASE_STATION: base.buffers}, buffers=base.buffers)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from aircomp.aggregation import Rule
-from aircomp.channel import Channel, make_channel
+from aircomp.channel import Channel
 from aircomp.common import artefact, results
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_callable, check_path, check_type
@@ -41,15 +41,15 @@ from aircomp.fl.experiment import Buffers, Experiment
 from aircomp.fl.journal import Journal, open_run, read_metrics
 from aircomp.fl.needs import memory_needs
 from aircomp.fl.own import copy_model, idle_parameters, layout_hash, load_fixed, save_fixed
+from aircomp.fl.radio import make_link
 from aircomp.fl.round import Federation, Record, Round, Stopwatch, Transform, run_round
 from aircomp.fl.start import load_start, save_model
 from aircomp.fl.state import FederationState, has_checkpoint, load_checkpoint, save_checkpoint
 from aircomp.fl.summary import accuracy_summary, air_summary, means
 from aircomp.link import Link
 from aircomp.server.step import initial_state
-from aircomp.uplinks.base import Uplink, UplinkContext
+from aircomp.uplinks.base import Uplink
 from aircomp.uplinks.meter import check_power
-from aircomp.uplinks.schemes import make_uplink
 
 OnRound = Callable[[Record, Round | None], None]
 
@@ -166,26 +166,10 @@ def simulate(
             "lower it"
         )
     check_memory(memory_needs(experiment, flat.num_params))
-    context = UplinkContext(
-        slot_layers=flat.slot_layers(length).to(experiment.device),
-        seed=experiment.seed,
-        device=experiment.device,
-        include_base_station=experiment.server.include_base_station,
-        snr_reference="round" if own_channel is not None else experiment.channel.snr_reference,
-        fading=own_channel is None and experiment.channel.kind == "fading",
-    )
-    scheme = own_uplink or make_uplink(experiment.uplink, context, decoder=decoder)
-    check_radio(scheme, overrides)
-    check_buffers(experiment.buffers, scheme)
-    settings = experiment.aggregate
-    link = Link(
-        scheme,
-        own_channel or make_channel(experiment.channel, experiment.power),
-        own_rule or settings.rule,
-        keep=settings.keep,
-        readout=settings.readout,
-        seed=experiment.seed,
-    )
+    layers = flat.slot_layers(length).to(experiment.device)
+    link = make_link(experiment, layers, uplink=own_uplink, channel=own_channel, rule=own_rule, decoder=decoder)
+    check_radio(link.uplink, overrides)
+    check_buffers(experiment.buffers, link.uplink)
     run = _Run(experiment, data, flat, link, before, after, on_round)
     if out is None:
         return run.execute(None, resume=False)

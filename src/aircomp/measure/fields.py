@@ -78,6 +78,11 @@ FIELDS = {
     "num_active_mae": Field(
         "error of K", "The mean absolute error of the estimated number of active devices before rounding.", "devices"
     ),
+    "vote_error": Field("wrong votes", "The share of parameters whose vote is not that of the majority.", "share"),
+    "sends": Field("sends", "What a device sends."),
+    "offers": Field("offers", "What the base station gets: counts, vectors, a mean or a vote."),
+    "needs_channel": Field("channel", "What the channel must give: none, signals in phase, or any."),
+    "paper": Field("paper", "Where the scheme comes from."),
     "pupe": Field("missed codewords", "The share of sent codewords that are missing from the decoded ones.", "share"),
     "num_slots": Field("slots of a round", "How many slots one round takes."),
     "slots": Field("slots", "How many slots were decoded."),

@@ -122,8 +122,8 @@ def _accuracies(trained: list[Row]) -> Figure | None:
 NOTE = (
     "Sent: what each device's transmission stands for, quantised for the digital schemes. Gain: the length of the found mean "
     "along the true one, 1 if unbiased. Variance: the NMSE that is not bias, NMSE − (1 − gain)². All schemes have 3.2 "
-    "channel uses a parameter and the same mean energy; matched and analog add one pilot slot in fifty. Every scheme sees "
-    "each round twice and is measured the second time, when it knows its noise. Messages hold no error feedback."
+    "channel uses a parameter and the same mean energy; of matched and analog one slot in fifty is a pilot. Every scheme "
+    "sees each round twice and is measured the second time, when it knows its noise. Messages hold no error feedback."
 )
 TRAINING_NOTE = "Mean over the last five evaluations; error feedback as each scheme has it. SNR is transmit SNR."
 

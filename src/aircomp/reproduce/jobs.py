@@ -48,9 +48,11 @@ VERSIONS = {
     "paper": 1,
     "round": 1,
     "short": 1,
+    "analog": 2,
+    "matched": 2,
 }
-"""Of each kind of job and each preset: raise it with a change that changes results; `tests/reproduce/test_versions.py`
-says when."""
+"""Of each kind of job, each preset, and uplinks that have changed: raise it with a change that changes results;
+`tests/reproduce/test_versions.py` says when."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,10 +71,19 @@ class Job:
         """Name of the job, the same for the same work by the same code."""
         described = [self.kind, self.params, [need.key for need in self.needs]]
         versions = [VERSIONS.get(name, 1) for name in (self.kind, self.params.get("preset", ""))]
+        uplink = VERSIONS.get(self._uplink, 1)
+        versions += [] if uplink == 1 else [uplink]
         if versions != [1, 1]:  # jobs that were kept before there were versions are of the first
             described.append(versions)
         text = json.dumps(described, sort_keys=True)
         return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    @property
+    def _uplink(self) -> str:
+        """Name of the scheme that the job sends with, if any, or of the energies that it has."""
+        settings = self.params.get("settings", {})
+        uplink = self.params.get("uplink") or {key.removeprefix("uplink."): value for key, value in settings.items()}
+        return "matched" if uplink.get("energy") == "matched" else str(uplink.get("name", uplink.get("uplink", "")))
 
     def __repr__(self) -> str:
         return self.key

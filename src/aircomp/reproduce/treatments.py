@@ -53,7 +53,7 @@ class Treatments:
         if happened is None:
             return
         kept = KEPT**self.steps
-        number = max(1, round(happened.exchange.output.num_active_hat))
+        number = max(1, round(happened.exchange.output.num_active_hat or 0))
         others = (happened.buffers + kept * (self.estimated - self.averaged)).sum(dim=0)
         self.estimated = others / number
         self.local = happened.base_buffers + kept * (self.local - self.averaged)

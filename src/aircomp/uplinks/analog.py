@@ -1,12 +1,13 @@
-r"""Uncoded analog transmission: every device sends its message as it is, and the air adds the messages up (our gains).
+r"""Uncoded analog transmission: every device sends its message as it is, and the air adds the messages up.
 
     base station: own energy of every layer ──► gains (announced)
-    devices:      fragments [K_a, J, d] · gain of the layer · common scale ──► spread over the uses of a slot
-    base station: pilots ──► K̂ and noise;  slots ──► despread, undo gains ──► mean
+    devices:      messages [K_a, W] · gain of the layer · common scale ──► spread over slots (`encode/carrier.py`)
+    base station: pilots ──► K̂ and noise;  slots ──► sums, undo gains ──► mean
 
-A slot of layer $i$ whose fragments have energy $E_i$ is received with noise over $g_i^2$, and costs $g_i^2 E_i$. The least
-noise in the mean at a given energy has $g_i^2 \propto E_i^{-1/2}$: a layer with small updates is sent louder, but not as loud
-as the others. Equal gains are broadband analog aggregation (Zhu, Wang and Huang, 2020).
+Parameters of layer $i$ whose squares have the mean $E_i$ are received with noise over $g_i^2$, and cost $g_i^2 E_i$. The
+least noise in the mean at a given energy has $g_i^2 \propto E_i^{-1/2}$: a layer with small updates is sent louder, but not
+as loud as the others (our gains, `analog`). Equal gains are broadband analog aggregation (Zhu, Wang and Huang, 2020; `baa`).
+Where the longest update, not the mean, sets the common scale, it is the precoding of Sery et al. (2021; `cotaf`).
 
 Messages are not quantised. A slot above the peak limit is sent at the limit, and its rest stays in the error memory.
 """
@@ -19,17 +20,15 @@ from jaxtyping import Float, Inexact, Int
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
-from aircomp.common import rng as rngs
 from aircomp.common.settings import Settings
-from aircomp.decode.heard_pilots import PilotEstimate, hear_pilots
-from aircomp.encode.codebook import random_rotation
+from aircomp.decode.heard_pilots import hear_pilots, in_phase
+from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, plan_air, put, take
 from aircomp.encode.energy import limited, scale_to_one
-from aircomp.encode.pilots import WithPilots, num_pilots, pilot_sequence
-from aircomp.encode.spread import Spread
+from aircomp.encode.pilots import pilot_sequence
 from aircomp.errors import ConfigError
 from aircomp.measure.metrics import vector_nmse
-from aircomp.quantize.fragment import join, split
-from aircomp.uplinks.base import MEAN_ENERGY, Announced, Memory, Scheme, Sent, UplinkContext
+from aircomp.quantize.fragment import num_slots
+from aircomp.uplinks.base import LARGEST_ENERGY, MEAN_ENERGY, Announced, Memory, Scheme, Sent, UplinkContext, new_seed
 from aircomp.uplinks.outputs import Mean
 
 LEAST_ENERGY = 1e-4
@@ -38,6 +37,7 @@ NO_PEAK = 1e12
 """A limit that no slot reaches: all of a round's energy in one of ten million slots of ten thousand devices is less."""
 LEAST_DEVICES = 0.5
 """A mean is of one device at least; half of one is where a number would be rounded to none."""
+KINDS = ("analog", "baa", "cotaf")
 
 
 class AnalogSettings(Settings):
@@ -54,123 +54,134 @@ class Kept:
     """What the base station keeps of a round that it announced."""
 
     update: Float[Tensor, " params"]
-    gains: Float[Tensor, " slots"]
+    layers: Int[Tensor, " chosen"]
+    gains: Float[Tensor, " chosen"]
+    chosen: Int[Tensor, " chosen"] | None
+    """The parameters of the round; None: all."""
+    carrier: Carrier
 
 
 class AnalogUplink(Scheme):
     """Analog transmission of whole messages.
 
     Args:
+        name: One of `KINDS`.
         settings: Its options.
-        fragment_length: Parameters of a slot.
-        codeword_length: Channel uses of a slot, at least as many.
+        fragment_length: Parameters that the digital link has in a slot.
+        uses: Channel uses of a slot.
         peak: The most energy of a device in a slot; the mean is one.
-        pilots: Slots with pilots; None: `num_pilots`.
+        pilots: Slots with pilots; None: as many as `plan_air` takes.
         context: What the link is made for.
     """
 
-    name, offers = "analog", Mean
-    side_information = MEAN_ENERGY
+    offers = Mean
 
     def __init__(
         self,
+        name: str,
         settings: AnalogSettings,
         *,
         fragment_length: int,
-        codeword_length: int,
+        uses: int,
         peak: float,
         pilots: int | None = None,
         context: UplinkContext | None = None,
     ):
-        if fragment_length > codeword_length:
-            raise ConfigError(
-                f"uplink.quantize.fragment_length = {fragment_length} is above uplink.codeword_length = {codeword_length}: "
-                "analog needs a channel use for every parameter, so shorten the fragments or lengthen the slots"
-            )
         if pilots == 0:
-            raise ConfigError("uplink.pilots = 0: analog learns the number of devices from pilots; expected at least 1")
+            raise ConfigError(
+                f"uplink.pilots = 0: {name} learns the number of devices from pilots; expected at least 1"
+            )
+        self.name, self.capped = name, name == "cotaf"
+        self.side_information = LARGEST_ENERGY if self.capped else MEAN_ENERGY
+        self.by_layer = name == "analog" and settings.gains == "layer"
         self.settings, self.context, self.peak, self.pilots = settings, context or UplinkContext(), peak, pilots
-        rng = rngs.generator(self.context.seed, "random-access codebook")
-        basis = random_rotation(codeword_length, rng)[:fragment_length].float()
-        self.basis, self.pilot = basis.to(self.context.device), pilot_sequence(codeword_length)
+        self.fragment_length = fragment_length
+        self.rotation = make_rotation(uses, self.context.seed, self.context.device)
 
     def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
         """Announce how loud each layer is to be sent."""
-        fragments = split(base_update, len(self.basis))
-        layers = self._layers(len(fragments)).to(fragments.device)
-        per_layer = _layer_means(fragments.double().square().sum(dim=1), layers)
-        least = LEAST_ENERGY * float(per_layer[layers].mean())
-        loud = torch.ones_like(per_layer)
-        if self.settings.gains == "layer" and least > 0:
+        size = base_update.numel()
+        slots = num_slots(size, self.fragment_length)
+        air = plan_air(slots, len(self.rotation), pilots=self.pilots, block_uses=self.context.block_uses)
+        seed = new_seed(rng)
+        chosen = chosen_parameters(seed, size, air.room)
+        layers = take(self.context.parameter_layers(size, self.fragment_length).to(base_update.device), chosen)
+        own = take(base_update, chosen)
+        per_layer = _layer_means(own.double().square(), layers)
+        least, loud = LEAST_ENERGY * float(per_layer[layers].mean()), torch.ones_like(per_layer)
+        if self.by_layer and least > 0:
             loud = per_layer.clamp(min=least).pow(-0.25)
-        gains = loud[layers]
-        uses = (len(fragments) + self._num_pilots(len(fragments))) * self.basis.shape[1]
-        return Announced(base_update.numel(), uses, {"gains": loud.float()}, Kept(base_update, gains))
+        kept = Kept(base_update, layers, loud[layers], chosen, Carrier(air, len(own), self.rotation))
+        downlink = {"gains": loud.float()} | ({} if chosen is None else {"seed": seed})
+        return Announced(size, air.num_uses, downlink, kept)
 
     def encode(
         self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
     ) -> Sent:
-        """Scale every fragment, limit it, and spread it; what is silent or cut off does not count as sent."""
+        """Scale the parameters, limit the energy of slots, and spread them; what is silent or cut off is not sent."""
         kept: Kept = announced.kept
-        fragments = split(messages, len(self.basis))
-        wanted = (fragments.double() * kept.gains[:, None]).square().sum(dim=2)
-        scale = scale_to_one(wanted.flatten(), torch.ones_like(wanted).flatten(), self.peak)
-        spent = limited(wanted, scale, self.peak)
-        share = (spent / (wanted * scale).clamp(min=torch.finfo(spent.dtype).tiny)).sqrt()
-        loud = share * kept.gains * scale**0.5
-        signal = Spread((fragments * loud[:, :, None]).to(messages), self.basis)
-        pilots = self._num_pilots(fragments.shape[1])
-        speaking = csi.speaking(fragments.shape[1] + pilots, self.basis.shape[1])
+        carrier, air = kept.carrier, kept.carrier.air
+        values = take(messages, kept.chosen)
+        slots = carrier.slots_of(values.double() * kept.gains)
+        wanted = slots.square().sum(dim=2)
+        scale = self._scale(wanted)
+        share = (limited(wanted, scale, self.peak) / (wanted * scale).clamp(min=torch.finfo(wanted.dtype).tiny)).sqrt()
+        signal = carrier.send((slots * (share * scale**0.5)[:, :, None]).to(messages))
+        speaking = csi.speaking(air.slots, air.uses)
         if speaking is not None:
-            share = share * speaking[:, : fragments.shape[1]].to(share)
-        heard = join((fragments * share[:, :, None]).to(messages), announced.num_params)
+            share = share * speaking[:, air.rows].to(share)
+        arrives = carrier.numbers_of(share[:, :, None].expand(-1, -1, carrier.per_slot))
         return Sent(
-            WithPilots(signal, self.pilot, pilots),
-            heard,
+            signal,
+            put((values * arrives).to(messages), kept.chosen, announced.num_params),
             speaking,
-            pilot_uses=pilots * self.basis.shape[1],
+            pilot_uses=air.pilot_uses,
             agreed={"scale": torch.tensor(scale, dtype=torch.float64)},
+            capped=self.capped,
         )
+
+    def _scale(self, wanted: Float[Tensor, "devices slots"]) -> float:
+        """Return the factor of all energies: their mean is one, or that of the device with the most."""
+        if not self.capped or not len(wanted):
+            return scale_to_one(wanted.flatten(), torch.ones_like(wanted).flatten(), self.peak)
+        longest = wanted[wanted.sum(dim=1).argmax()]
+        return scale_to_one(longest, torch.ones_like(longest), self.peak)
 
     def decode(
         self, received: Inexact[Tensor, "antennas slots uses"], announced: Announced, csi: AtReceiver
     ) -> tuple[Mean, Memory]:
-        """Despread what the first antenna heard in phase, undo the gains, and divide by the devices that pilots tell."""
+        """Collect what the first antenna heard in phase, undo the gains, and divide by the devices that pilots tell."""
         kept: Kept = announced.kept
-        heard = received[0].real if received.is_complex() else received[0]
-        slots = len(kept.gains)
-        pilots = hear_pilots(heard[slots:], self.pilot)
-        loud = (kept.gains * float(announced.agreed["scale"]) ** 0.5).to(heard)[:, None]
-        sums = heard[:slots] @ self.basis.T.to(heard)
+        carrier, air, heard = kept.carrier, kept.carrier.air, in_phase(received)
+        told = hear_pilots(heard, pilot_sequence(air.uses), air.places, csi.slot_blocks(air.slots, air.uses))
+        sums = carrier.numbers_of(carrier.hear(heard))
+        devices = told.in_slots[air.rows].clamp(min=LEAST_DEVICES)
+        devices = carrier.numbers_of(devices[:, None].expand(-1, carrier.per_slot))
+        loud = (kept.gains * float(announced.agreed["scale"]) ** 0.5).to(sums)
         if self.settings.estimate == "lmmse":
-            sums = sums * self._signal_share(sums, pilots)[:, None]
-        total = join(torch.where(loud > 0, sums / loud, 0.0), announced.num_params)
-        devices = max(pilots.num_active, LEAST_DEVICES)
+            sums = sums * _signal_share(sums, kept.layers, told.noise_var)
+        total = torch.where(loud > 0, sums / loud, 0.0)
         if self.context.include_base_station:
-            total, devices = total + kept.update.to(total), devices + 1
-        return Mean(mean=total / devices, num_active_hat=pilots.num_active), {}
+            total, devices = total + take(kept.update, kept.chosen).to(total), devices + 1
+        mean = put(total / devices, kept.chosen, announced.num_params)
+        return Mean(mean=mean, num_active_hat=told.num_active), {}
 
     def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
         """Compare with the mean of what devices sent."""
         return {"update_nmse": vector_nmse(sent.reconstruction.mean(dim=0), output.mean)}
 
-    def _layers(self, slots: int) -> Int[Tensor, " slots"]:
-        layers = self.context.slot_layers
-        return torch.zeros(slots, dtype=torch.int64) if layers is None else layers
 
-    def _num_pilots(self, slots: int) -> int:
-        return num_pilots(slots) if self.pilots is None else self.pilots
-
-    def _signal_share(self, sums: Float[Tensor, "slots fragment"], pilots: PilotEstimate) -> Float[Tensor, " slots"]:
-        """Return the share of each layer's received power that is no noise."""
-        layers = self._layers(len(sums)).to(sums.device)
-        power = _layer_means(sums.double().square().mean(dim=1), layers)
-        share = 1 - pilots.noise_var / power.clamp(min=torch.finfo(power.dtype).tiny)
-        return share.clamp(min=0.0)[layers].to(sums)
+def _signal_share(
+    sums: Float[Tensor, " numbers"], layers: Int[Tensor, " numbers"], noise_var: float
+) -> Float[Tensor, " numbers"]:
+    """Return the share of each layer's received power that is no noise."""
+    power = _layer_means(sums.double().square(), layers.to(sums.device))
+    share = 1 - noise_var / power.clamp(min=torch.finfo(power.dtype).tiny)
+    return share.clamp(min=0.0)[layers.to(sums.device)].to(sums)
 
 
-def _layer_means(of_slots: Float[Tensor, " slots"], layers: Int[Tensor, " slots"]) -> Float[Tensor, " layers"]:
-    """Return the mean over the slots of each layer."""
+def _layer_means(values: Float[Tensor, " numbers"], layers: Int[Tensor, " numbers"]) -> Float[Tensor, " layers"]:
+    """Return the mean over the parameters of each layer."""
     number = int(layers.max()) + 1 if len(layers) else 0
-    sums = of_slots.new_zeros(number).index_add_(0, layers, of_slots)
+    sums = values.new_zeros(number).index_add_(0, layers, values)
     return sums / torch.bincount(layers, minlength=number).clamp(min=1)

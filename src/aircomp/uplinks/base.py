@@ -34,8 +34,14 @@ class UplinkContext:
     """Whether the base station's own update joins the aggregate."""
     snr_reference: SnrReference = "round"
     """What the receiver knows of its noise: one variance over the round, or under `slot` one for each slot."""
-    fading: bool = False
-    """Whether gains differ from block to block."""
+    block_uses: int = 0
+    """Channel uses of a coherence block, where gains differ from block to block; 0: gains of one."""
+
+    def parameter_layers(self, num_params: int, fragment_length: int) -> Int[Tensor, " params"]:
+        """Return the parameter tensor of every parameter, as its fragment has it; one for all where nobody told."""
+        if self.slot_layers is None:
+            return torch.zeros(num_params, dtype=torch.int64)
+        return self.slot_layers.repeat_interleave(fragment_length)[:num_params]
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,8 @@ class Sent:
     agreed: Mapping[str, Tensor] = field(default_factory=dict)
     """What all devices and the base station agree on before they send, such as a common scale; the uplink's
     `side_information` says what it takes."""
+    capped: bool = False
+    """Whether the nominal energy is the most that any device spends, in place of what they spend on average."""
 
 
 @runtime_checkable
@@ -133,7 +141,13 @@ def where_speaking(messages: Float[Tensor, "devices params"], csi: AtDevices, us
 
 
 MEAN_ENERGY = ("the mean energy of what devices want to send, which sets their common scale",)
+LARGEST_ENERGY = ("the largest energy of what devices want to send, which sets their common scale",)
 """Side information of schemes whose devices agree on a scale."""
+
+
+def new_seed(rng: torch.Generator) -> Int[Tensor, ""]:
+    """Draw a seed that the base station announces, so that all know what is drawn from it."""
+    return torch.randint(2**62, (), generator=rng)
 
 
 class Scheme:

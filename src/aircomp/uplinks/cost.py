@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from aircomp.channel.base import Direct
+from aircomp.channel.awgn import Awgn
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_methods, check_number, check_type
 from aircomp.common.results import Row
@@ -25,6 +25,8 @@ ITERATIONS = {"amp-da": 50, "amp-da-pooled": 50, "gamp": 10, "omp": 13, "nnls": 
 
 MOST_PARAMETERS, MOST_DEVICES = 100_000, 4
 """Of the round that is measured; what a device spends does not depend on the number of devices."""
+SNR_DB = 10.0
+"""By which devices that take turns choose their rates."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def dry_run(uplink: Uplink, num_params: int, num_active: int) -> Air:
     """Meter a round of random updates, up to where it would go on the air."""
     base, *updates = torch.randn(1 + num_active, num_params, generator=rngs.generator(0, "dry run")).unbind()
     announced = uplink.broadcast(base, {}, rng=rngs.generator(0, "codebook"))
-    csi = Direct().sound(num_active, announced.num_uses, rng=rngs.generator(0, "fading"))
+    csi = Awgn(SNR_DB).sound(num_active, announced.num_uses, rng=rngs.generator(0, "fading"))
     sent = uplink.encode(torch.stack(updates), announced, csi.at_devices, rng=rngs.generator(0, "encode"))
     return measure(uplink, announced, sent, csi)
 
@@ -81,7 +83,7 @@ def decoding_flops(uplink: Uplink, num_params: int) -> float | None:
     as for sampling, which runs until its chains agree.
     """
     if not isinstance(uplink, DigitalUplink):
-        return 0.0
+        return None if uplink.uses_radio else 0.0
     products = 4 * 2 * uplink.codebook.numel()
     slots = num_slots(num_params, uplink.settings.quantize.fragment_length)
     if isinstance(uplink.decoder, AmpDaNetDecoder):

@@ -28,12 +28,12 @@ from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common.checks import check_type
 from aircomp.decode.base import Decoded, Decoder
 from aircomp.decode.copies import combine, estimate_snr_db
-from aircomp.decode.heard_pilots import hear_pilots
+from aircomp.decode.heard_pilots import hear_pilots, in_phase
 from aircomp.decode.side import visible_side_information
 from aircomp.encode.codebook import count
 from aircomp.encode.energy import PEAK, codeword_energies, limited, scale_to_one
-from aircomp.encode.pilots import WithPilots, num_pilots, pilot_sequence
-from aircomp.encode.schedule import choose_repeat, put_slots, schedule, take_slots
+from aircomp.encode.pilots import WithPilots, last_slots, num_pilots, pilot_sequence
+from aircomp.encode.schedule import choose_repeat, leave_out, put_slots, schedule, take_slots
 from aircomp.encode.signal import Codewords
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.measure import metrics
@@ -143,11 +143,13 @@ class DigitalUplink(Scheme):
         fragments = split(base_update, settings.fragment_length)
         energy = fragments.square().sum(dim=1)
         repeat = choose_repeat(self.settings.repeat, _remembered(memory, SNR_DB), energy)
-        asked = schedule(energy, repeat)
+        asked, pilots = schedule(energy, repeat), self._num_pilots(len(fragments))
+        if pilots:  # in the place of slots, so that the round is as long as without
+            asked = leave_out(asked, len(fragments), -(-pilots // repeat), rng=rng).to(energy.device)
         quantizer = build(take_slots(fragments, asked), settings, rng=rng)
         energies = self._energies(quantizer, memory)
         layers = layers if layers is None or asked is None else layers[asked]
-        kept = Kept(quantizer, layers, asked, repeat, energies, self._num_pilots(len(fragments)))
+        kept = Kept(quantizer, layers, asked, repeat, energies, pilots)
         downlink = {"codebook": quantizer.codebook, "popularity": quantizer.popularity}
         if asked is not None:
             downlink["asked"] = asked
@@ -191,7 +193,7 @@ class DigitalUplink(Scheme):
         signal = Codewords(indices, codebook, kept.repeat)
         copies, uses = indices.shape[1] * kept.repeat, self.codebook.shape[1]
         if kept.pilots:
-            signal = WithPilots(signal, pilot_sequence(uses), kept.pilots)
+            signal = WithPilots(signal, pilot_sequence(uses), last_slots(copies, kept.pilots))
         speaking = csi.speaking(copies + kept.pilots, uses)
         pilot_uses = kept.pilots * uses
         if speaking is None:
@@ -208,10 +210,10 @@ class DigitalUplink(Scheme):
     ) -> tuple[Counts, Memory]:
         """Estimate how many devices sent each codeword in each slot, from what the first antenna heard in phase."""
         kept: Kept = announced.kept
-        heard = received[0].real if received.is_complex() else received[0]
-        heard, pilots = heard[: len(heard) - kept.pilots], heard[len(heard) - kept.pilots :]
-        told = hear_pilots(pilots, pilot_sequence(heard.shape[1])) if kept.pilots else None
-        combined, copies_noise = combine(heard, kept.repeat)
+        heard = in_phase(received)
+        copies, sequence = len(heard) - kept.pilots, pilot_sequence(heard.shape[1])
+        told = hear_pilots(heard, sequence, last_slots(copies, kept.pilots)) if kept.pilots else None
+        combined, copies_noise = combine(heard[:copies], kept.repeat)
         side, quantizer = self.settings.side_information, kept.quantizer
         layers, own = visible_side_information(side, kept.slot_layers, quantizer.base_indices)
         decoded = self._decoder(announced).decode(

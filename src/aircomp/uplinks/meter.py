@@ -45,6 +45,8 @@ def measure(uplink: Uplink, announced: Announced, sent: Sent, csi: Csi) -> Air:
         return Air(0, 0, 0, torch.zeros(csi.at_devices.num_devices), 0.0, 0.0, bits, told)
     spent, peak = sent.signal.slot_energy(), sent.signal.slot_peak()
     slots, nominal = spent.shape[1], sent.signal.power * announced.num_uses
+    if sent.capped:
+        nominal *= min(float(spent.sum(dim=1).mean()) / nominal, 1.0)
     if csi.at_devices.scale is not None:
         uses = announced.num_uses // slots
         boost = csi.at_devices.scale.abs().double().square().to(spent.device)

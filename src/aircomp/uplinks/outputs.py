@@ -23,8 +23,8 @@ from aircomp.quantize.fragment import join, num_slots
 
 @dataclass(frozen=True, kw_only=True)
 class _Output:
-    num_active_hat: float
-    """The number of devices, as the base station estimates it or is told."""
+    num_active_hat: float | None = None
+    """The number of devices, as the base station estimates it or is told; None: it knows nothing of it."""
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     """What the receiver noticed beside it, for the record of the round."""
 
@@ -84,6 +84,9 @@ class Vote(_Output):
     """The sign of every parameter that most devices voted for."""
 
     signs: Float[Tensor, " params"]
+    """Zero where nobody voted."""
+    size: float
+    """The step of every parameter, which a vote does not tell."""
 
     served = "sign-vote"
 
@@ -138,6 +141,6 @@ def aggregate_output(
         case Mean():
             return output.mean
         case Vote():
-            return output.signs
+            return output.size * output.signs
         case _:
             return output.aggregate(rule, keep, chosen_readout(rule, readout))

@@ -1,21 +1,34 @@
-"""Every scheme by name: `ideal`, `perfect`, `analog`, and one for each decoder and each receiver on the digital link."""
+"""Every scheme by name: bounds, one for each decoder and each receiver on the digital link, and their rivals."""
+
+from typing import Any
 
 from aircomp.common.checks import check_choice, check_methods, check_number, check_type
 from aircomp.decode.base import Decoder
+from aircomp.uplinks.a_dsgd import ADsgdUplink
+from aircomp.uplinks.analog import KINDS as ANALOG
 from aircomp.uplinks.analog import NO_PEAK, AnalogUplink
 from aircomp.uplinks.base import Uplink, UplinkContext
 from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decoder_names
 from aircomp.uplinks.digital import DigitalUplink
 from aircomp.uplinks.ideal import IdealUplink
+from aircomp.uplinks.orthogonal import KINDS as TDMA
+from aircomp.uplinks.orthogonal import OrthogonalUplink
 from aircomp.uplinks.perfect import PerfectUplink
+from aircomp.uplinks.positional import KINDS as DIGITS
+from aircomp.uplinks.positional import PositionalUplink
 from aircomp.uplinks.radio import FirstAntenna, RadioUplink
 from aircomp.uplinks.receivers import RECEIVER_CODEBOOK, make_receiver, receiver_names
 from aircomp.uplinks.settings import UplinkSettings
+from aircomp.uplinks.vote import KINDS as VOTE
+from aircomp.uplinks.vote import VoteUplink
+
+RIVALS: tuple[str, ...] = (*ANALOG, *TDMA, *VOTE, *DIGITS, "a-dsgd")
+"""The schemes that send no codewords of a shared codebook."""
 
 
 def uplink_names() -> list[str]:
     """Return the names that `make_uplink` knows."""
-    return ["ideal", "perfect", "analog", *(name for name in decoder_names() if name != "genie"), *receiver_names()]
+    return ["ideal", "perfect", *(name for name in decoder_names() if name != "genie"), *receiver_names(), *RIVALS]
 
 
 def make_uplink(
@@ -41,15 +54,8 @@ def make_uplink(
         check_choice("uplink", name, uplink_names())
     if name == "ideal":
         return IdealUplink(context)
-    if name == "analog":
-        return AnalogUplink(
-            settings.analog,
-            fragment_length=settings.quantize.fragment_length,
-            codeword_length=settings.codeword_length,
-            peak=NO_PEAK if settings.peak is None else settings.peak,
-            pilots=settings.pilots,
-            context=context,
-        )
+    if name in RIVALS:
+        return _rival(name, settings, context)
     codebook = getattr(decoder, "codebook", None)
     if decoder is None or codebook is None:
         partner, codebook, _ = decoder_and_codebook(_choice(name, settings, context))
@@ -60,9 +66,29 @@ def make_uplink(
     if name in receiver_names():
         link = DigitalUplink(name, codebook, decoder, plain, context)
         return RadioUplink(link, make_receiver(name, codebook, settings.of_decoder(name)))
-    if context.fading:
+    if context.block_uses:
         return RadioUplink(DigitalUplink(name, codebook, decoder, plain, context), FirstAntenna(decoder))
     return DigitalUplink(name, codebook, decoder, settings, context)
+
+
+def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplink:
+    air: Any = {  # Any: each takes what it needs
+        "fragment_length": settings.quantize.fragment_length,
+        "uses": settings.codeword_length,
+        "context": context,
+    }
+    peak = NO_PEAK if settings.peak is None else settings.peak
+    if name in ANALOG:
+        return AnalogUplink(name, settings.analog, peak=peak, pilots=settings.pilots, **air)
+    if name in TDMA:
+        return OrthogonalUplink(
+            name, settings.tdma, quantize=settings.quantize, uses=settings.codeword_length, peak=peak, context=context
+        )
+    if name in VOTE:
+        return VoteUplink(name, settings.vote, **air)
+    if name in DIGITS:
+        return PositionalUplink(name, settings.digits, pilots=settings.pilots, **air)
+    return ADsgdUplink(settings.a_dsgd, pilots=settings.pilots, **air)
 
 
 def _choice(name: str, settings: UplinkSettings, context: UplinkContext) -> DecoderChoice:

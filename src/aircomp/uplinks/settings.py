@@ -17,11 +17,21 @@ from aircomp.decode.simple import NnlsSettings
 from aircomp.decode.widened import WidenedSettings
 from aircomp.encode.codebook import CodebookKind
 from aircomp.quantize.codebook import QuantizeSettings
+from aircomp.uplinks.a_dsgd import ADsgdSettings
+from aircomp.uplinks.analog import KINDS as ANALOG
 from aircomp.uplinks.analog import AnalogSettings
+from aircomp.uplinks.orthogonal import KINDS as TDMA
+from aircomp.uplinks.orthogonal import TdmaSettings
+from aircomp.uplinks.positional import KINDS as DIGITS
+from aircomp.uplinks.positional import DigitsSettings
 from aircomp.uplinks.receivers import receiver_names
+from aircomp.uplinks.vote import KINDS as VOTE
+from aircomp.uplinks.vote import VoteSettings
 
+PILOTED = (*ANALOG, *DIGITS, "a-dsgd")
+"""The schemes that learn the number of devices from pilots."""
 _SLOTS = needs("name", Except("ideal"))
-_DIGITAL = needs("name", Except("ideal", "analog"))
+_DIGITAL = needs("name", Except("ideal", *PILOTED, *TDMA, *VOTE))
 
 UNEQUAL = ("gamp", "posterior")
 """The decoders for codewords that differ in energy."""
@@ -35,16 +45,21 @@ class UplinkSettings(Settings):
         "layer": (Needs({"name": ("amp-da-net",), "codebook": ("layer",)}, refused=True), *_DIGITAL),
         "codeword_length": needs("name", Except("ideal", "amp-da-net")) + needs("codebook", Except("layer")),
         "energy": needs("name", *UNEQUAL, refused=True),
-        "peak": (Needs({"energy": ("matched",), "name": ("analog",)}),),
-        "pilots": needs("name", Except("ideal", "perfect", *receiver_names())),
+        "peak": (Needs({"energy": ("matched",), "name": (*ANALOG, *TDMA)}),),
+        "pilots": needs("name", Except("ideal", "perfect", *TDMA, *VOTE, *receiver_names())),
         "repeat": _DIGITAL,
         "quantize": _SLOTS,
-        "quantize.num_codewords": _DIGITAL,
+        "quantize.num_codewords": needs("name", Except("ideal", *PILOTED, *TDMA[1:], *VOTE)),
         "amp_da": needs("name", "amp-da", "amp-da-pooled"),
         "gamp": needs("name", "gamp"),
         "posterior": needs("name", "posterior"),
         "nnls": needs("name", "nnls"),
-        "analog": needs("name", "analog"),
+        "analog": needs("name", *ANALOG),
+        "analog.gains": needs("name", "analog"),
+        "tdma": needs("name", *TDMA),
+        "vote": needs("name", *VOTE),
+        "digits": needs("name", *DIGITS),
+        "a_dsgd": needs("name", "a-dsgd"),
         "widened": needs("name", "widened"),
         "blind": needs("name", "blind"),
         "semi_blind": needs("name", "semi-blind"),
@@ -79,6 +94,10 @@ class UplinkSettings(Settings):
     posterior: PosteriorSettings = PosteriorSettings()
     nnls: NnlsSettings = NnlsSettings()
     analog: AnalogSettings = AnalogSettings()
+    tdma: TdmaSettings = TdmaSettings()
+    vote: VoteSettings = VoteSettings()
+    digits: DigitsSettings = DigitsSettings()
+    a_dsgd: ADsgdSettings = ADsgdSettings()
     widened: WidenedSettings = WidenedSettings()
     blind: BlindSettings = BlindSettings()
     semi_blind: SemiBlindSettings = SemiBlindSettings()

@@ -1,0 +1,65 @@
+"""`aircomp schemes`: what uplink schemes there are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from aircomp.cli.common import parse, print_table
+from aircomp.cli.cost import count_parameters
+from aircomp.common import results
+from aircomp.common.outdir import open_directory
+from aircomp.measure.fields import columns_of
+from aircomp.uplinks.about import scheme_rows
+from aircomp.uplinks.cost import Radio
+
+COLUMNS = (
+    "uplink",
+    "sends",
+    "offers",
+    "needs_channel",
+    "side_information",
+    "channel_uses_per_parameter",
+    "energy_per_device",
+    "paper",
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """List all uplink schemes: what each sends, offers and needs to know, what it costs for a model, and its paper.
+
+    Offers: counts and vectors serve every aggregation rule, a mean the mean alone, a vote the sign vote alone. Channel: in
+    phase means that power control lets signals arrive so. Energy is in units of one codeword's.
+
+    Examples:
+      aircomp schemes
+      aircomp schemes --model resnet --num-active 20 --out schemes
+    """
+
+    model: str | None = None
+    """A model by name (its usual width); digits-cnn if nothing is said."""
+    parameters: int | None = None
+    """Or its number of parameters."""
+    num_active: int = 10
+    """Devices that transmit."""
+    bandwidth_hz: float = 1e6
+    """Bandwidth of the radio."""
+    out: Path | None = None
+    """Directory for result.json; nothing is written without it."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace the result in --out."""
+
+
+def run(args: Sequence[str]) -> None:
+    """Parse, measure, print."""
+    options = parse(Options, args, "schemes")
+    neither = options.model is None and options.parameters is None
+    num_params = count_parameters("digits-cnn" if neither else options.model, options.parameters)
+    rows = scheme_rows(num_params, options.num_active, Radio(options.bandwidth_hz))
+    if options.out is not None:
+        config = {"num_parameters": num_params, "num_active": options.num_active}
+        with open_directory(options.out, "schemes", overwrite=options.overwrite):
+            results.write_result(options.out / "result.json", "schemes", config, 0, rows)
+    print_table(f"one round, {num_params:,} parameters, {options.num_active} devices", rows, columns_of(COLUMNS))

@@ -1,0 +1,52 @@
+r"""Sums of digits: what the air makes of one digit from each of $K$ devices, behind noise.
+
+With digits $a_k \in \{0, \dots, q-1\}$ the sum $t = \sum_k a_k$ is one of $K(q-1)+1$ values. Its prior is the $K$-fold
+convolution of the digits' distribution. From $y = t + n$ with Gaussian noise follow three estimates: the nearest value
+(`ml`), the most probable one (`map`), and the mean of the posterior (`mean`).
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Estimate = Literal["mean", "map", "ml"]
+CHUNK = 65_536
+"""Sums at a time: 41 values of each are 20 MB."""
+
+
+def sum_prior(digit_prior: Float[Tensor, " digits"], num_devices: int) -> Float[Tensor, " values"]:
+    """Return the distribution of the sum of so many independent digits.
+
+    >>> sum_prior(torch.tensor([0.5, 0.5]), 2)
+    tensor([0.2500, 0.5000, 0.2500], dtype=torch.float64)
+    """
+    one = digit_prior.double().cpu() / digit_prior.double().sum().cpu()
+    total = torch.ones(1, dtype=torch.float64)
+    for _ in range(num_devices):
+        padded = torch.nn.functional.pad(total, (len(one) - 1, len(one) - 1))
+        total = padded.unfold(0, len(one), 1) @ one.flip(0)
+    return total
+
+
+def estimate_sums(
+    heard: Float[Tensor, " numbers"], noise_var: float, prior: Float[Tensor, " values"], estimate: Estimate
+) -> Float[Tensor, " numbers"]:
+    """Return what the sums are thought to be.
+
+    Args:
+        heard: Sums with noise, in units of a digit's step.
+        noise_var: Its variance.
+        prior: Of the values 0, 1, 2 and so on.
+        estimate: Which of the three.
+    """
+    if estimate == "ml" or noise_var <= 0:
+        return heard.round().clamp(0, len(prior) - 1)
+    values = torch.arange(len(prior), dtype=heard.dtype, device=heard.device)
+    log_prior = prior.clamp(min=1e-30).log().to(heard)
+    found = []
+    for some in heard.split(CHUNK):
+        score = log_prior - (some[:, None] - values).square() / (2 * noise_var)
+        found.append(values[score.argmax(dim=1)] if estimate == "map" else score.softmax(dim=1) @ values)
+    return torch.cat(found) if found else heard

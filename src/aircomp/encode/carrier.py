@@ -1,0 +1,162 @@
+r"""How schemes that add numbers up in the air use the round that the digital link has: the same slots, the same uses.
+
+    numbers [devices, numbers] ──► so many in every slot, spread over all of its uses ──► slots, pilots between them
+
+A slot that carries $m$ numbers over $l$ uses sends each of them $l/m$ times, as it were: spreading by orthonormal sequences
+collects the same energy as repetition and maximum-ratio combining, and $l/m$ need not be whole. Where there are more numbers
+than uses, a round carries those of some parameters, drawn from a seed that all know; error feedback keeps the others.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from aircomp.common import rng as rngs
+from aircomp.encode.codebook import random_rotation
+from aircomp.encode.pilots import WithPilots, data_slots, num_pilots, pilot_sequence, spread_slots
+from aircomp.encode.spread import Spread
+from aircomp.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Air:
+    """The slots of a round, and which of them carry pilots."""
+
+    slots: int
+    uses: int
+    """Of a slot."""
+    places: Int[Tensor, " pilots"]
+    """The slots with pilots."""
+
+    @property
+    def num_uses(self) -> int:
+        """Channel uses of the round."""
+        return self.slots * self.uses
+
+    @property
+    def pilot_uses(self) -> int:
+        """Channel uses with pilots."""
+        return len(self.places) * self.uses
+
+    @property
+    def rows(self) -> Int[Tensor, " data"]:
+        """The slots with data."""
+        return data_slots(self.slots, self.places)
+
+    @property
+    def room(self) -> int:
+        """Numbers that a device can send in the round."""
+        return len(self.rows) * self.uses
+
+
+def plan_air(slots: int, uses: int, *, pilots: int | None, block_uses: int = 0) -> Air:
+    """Return a round with pilots in the place of some slots.
+
+    Args:
+        slots: Of the digital link for the same update.
+        uses: Channel uses of a slot.
+        pilots: Slots with pilots; None: `num_pilots`, and one in every coherence block at least.
+        block_uses: Channel uses of a coherence block; 0: the round is one.
+
+    Raises:
+        ConfigError: If pilots leave no slot.
+    """
+    if pilots is None:
+        slots = max(slots, 2)
+        blocks = -(-slots * uses // block_uses) if block_uses else 1
+        pilots = min(max(num_pilots(slots), blocks), slots // 2)
+    if pilots >= slots:
+        raise ConfigError(f"uplink.pilots = {pilots} leaves none of the round's {slots} slots; expected fewer")
+    return Air(slots, uses, spread_slots(slots, pilots))
+
+
+def chosen_parameters(seed: Tensor, num_params: int, number: int) -> Int[Tensor, " chosen"] | None:
+    """Return the parameters that a round carries, ascending; None: all of them.
+
+    Args:
+        seed: What the base station announced.
+        num_params: Parameters of the update.
+        number: How many the round has room for.
+    """
+    if number >= num_params:
+        return None
+    order = torch.randperm(num_params, generator=rngs.generator(int(seed), "parameters"))
+    return order[:number].sort().values
+
+
+def take(
+    values: Shaped[Tensor, "*batch params"], chosen: Int[Tensor, " chosen"] | None
+) -> Shaped[Tensor, "*batch chosen"]:
+    """Return the chosen parameters."""
+    return values if chosen is None else values[..., chosen.to(values.device)]
+
+
+def put(
+    values: Float[Tensor, "*batch chosen"], chosen: Int[Tensor, " chosen"] | None, num_params: int
+) -> Float[Tensor, "*batch params"]:
+    """Return whole updates, zero where nothing was chosen."""
+    if chosen is None:
+        return values
+    whole = values.new_zeros(*values.shape[:-1], num_params)
+    whole[..., chosen.to(values.device)] = values
+    return whole
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """Puts numbers into the slots of a round, and takes their sums out of it."""
+
+    air: Air
+    numbers: int
+    """That a device sends, at most as many as there is room for."""
+    rotation: Float[Tensor, "uses uses"]
+    """Orthonormal sequences, one a row."""
+
+    @property
+    def per_slot(self) -> int:
+        """Numbers of a slot."""
+        return max(-(-self.numbers // len(self.air.rows)), 1)
+
+    @property
+    def basis(self) -> Float[Tensor, "numbers uses"]:
+        """The sequences of a slot's numbers."""
+        return self.rotation[: self.per_slot]
+
+    def slots_of(self, values: Float[Tensor, "*batch numbers"]) -> Float[Tensor, "*batch data fragment"]:
+        """Put numbers into slots; those behind the last stay empty."""
+        room = len(self.air.rows) * self.per_slot
+        return torch.nn.functional.pad(values, (0, room - values.shape[-1])).unflatten(-1, (-1, self.per_slot))
+
+    def send(
+        self, slots: Float[Tensor, "devices data fragment"], amplitudes: Float[Tensor, " devices"] | None = None
+    ) -> WithPilots:
+        """Spread the numbers of every slot over its uses, and put the pilots between.
+
+        Args:
+            slots: Numbers in slots, of energy one on average.
+            amplitudes: What each device multiplies the pilots with; None: one.
+        """
+        signal = Spread(slots, self.basis.to(slots))
+        return WithPilots(signal, pilot_sequence(self.air.uses), self.air.places, amplitudes)
+
+    def hear(self, received: Float[Tensor, "slots uses"]) -> Float[Tensor, "data fragment"]:
+        """Collect what was spread: sums of the devices' numbers, with the noise of one use."""
+        return received[self.air.rows.to(received.device)] @ self.basis.T.to(received)
+
+    def numbers_of(self, slots: Shaped[Tensor, "*batch data fragment"]) -> Shaped[Tensor, "*batch numbers"]:
+        """Take numbers out of slots."""
+        return slots.flatten(-2)[..., : self.numbers]
+
+    def spoken(self, speaking: Bool[Tensor, "devices slots"] | None) -> Bool[Tensor, "devices numbers"] | None:
+        """Return which numbers each device sent; None: all."""
+        if speaking is None:
+            return None
+        return self.numbers_of(speaking[:, self.air.rows, None].expand(-1, -1, self.per_slot))
+
+
+def make_rotation(uses: int, seed: int, device: str | torch.device) -> Float[Tensor, "uses uses"]:
+    """Return the orthonormal sequences of a link, which its seed tells."""
+    rng = rngs.generator(seed, "random-access codebook")
+    return random_rotation(uses, rng).float().to(device)

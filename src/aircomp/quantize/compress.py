@@ -1,0 +1,137 @@
+r"""Lossy compression of one device's update to a number of bits, for devices that do not share the air.
+
+| function | keeps                                                                | bits for $W$ parameters        |
+|----------|----------------------------------------------------------------------|--------------------------------|
+| `qsgd`   | parameters to $s$ levels of the norm of their 64, right on average   | $W\log_2(2s+1) + 32\,W/64$     |
+| `sign`   | signs, and the mean of the absolute values                           | $W + 32$                       |
+| `top_k`  | the $k$ largest parameters, eight bits each                          | $\log_2\binom{W}{k} + 8k + 32$ |
+| `d_dsgd` | the mean of the $q$ largest or of the $q$ smallest, and their places | $\log_2\binom{W}{q} + 33$      |
+
+Where bits are short, `qsgd` and `sign` keep some parameters only, the first of an order that all devices share. What is left
+out is zero, and error feedback keeps it. (QSGD: Alistarh et al. 2017. Scaled signs: Karimireddy et al. 2019. D-DSGD: Amiri
+and Gündüz 2020.)
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+BUCKET = 64
+"""Parameters that share a norm in `qsgd`; 512 of them, as published, have three times the noise."""
+NUMBER_BITS = 32
+"""Of a norm, a scale or a mean."""
+VALUE_BITS = 8
+"""Of a value in `top_k`."""
+LEVELS = tuple(2**i for i in range(21))
+"""Of `qsgd`; more than the last one float32 does not tell apart."""
+
+Compressor = Callable[[Tensor, float, Tensor, torch.Generator], tuple[Tensor, Tensor]]
+"""`(message [params], bits, order [params], rng) -> what arrives [params], what of the message counts as sent [params]`."""
+
+
+def qsgd(
+    message: Float[Tensor, " params"], bits: float, order: Int[Tensor, " params"], rng: torch.Generator
+) -> tuple[Float[Tensor, " params"], Float[Tensor, " params"]]:
+    """Round every parameter to a level at random, so that it is right on average."""
+    levels = _levels(bits / max(len(message), 1))
+    kept = order[: int(bits / _qsgd_bits(levels))]
+    buckets = torch.nn.functional.pad(message[kept], (0, -len(kept) % BUCKET)).reshape(-1, BUCKET)
+    norms = buckets.norm(dim=1, keepdim=True)
+    exact = buckets.abs() / norms.clamp(min=torch.finfo(norms.dtype).tiny) * levels
+    drawn = torch.rand(exact.shape, generator=rng).to(exact)
+    arrived = norms * buckets.sign() * (exact + drawn).floor() / levels
+    # what is right on average counts as sent: a memory of errors at random would only add them up
+    return _scattered(message, kept, arrived.flatten()[: len(kept)]), _scattered(message, kept, message[kept])
+
+
+def sign(
+    message: Float[Tensor, " params"], bits: float, order: Int[Tensor, " params"], rng: torch.Generator
+) -> tuple[Float[Tensor, " params"], Float[Tensor, " params"]]:
+    """Keep signs, and one size for all."""
+    kept = order[: max(int(min(bits, 1e12)) - NUMBER_BITS, 0)]
+    values = message[kept]
+    arrived = _scattered(message, kept, values.sign() * values.abs().mean() if len(kept) else values)
+    return arrived, arrived
+
+
+def top_k(
+    message: Float[Tensor, " params"], bits: float, order: Int[Tensor, " params"], rng: torch.Generator
+) -> tuple[Float[Tensor, " params"], Float[Tensor, " params"]]:
+    """Keep the parameters of the largest absolute values, to eight bits of the largest."""
+    number = largest_that_fits(len(message), bits, VALUE_BITS, NUMBER_BITS)
+    kept = message.abs().topk(number).indices
+    values = message[kept]
+    step = values.abs().max() / (2 ** (VALUE_BITS - 1) - 1) if number else values.new_zeros(())
+    arrived = (values / step).round() * step if float(step) > 0 else values
+    whole = _scattered(message, kept, arrived)
+    return whole, whole
+
+
+def d_dsgd(
+    message: Float[Tensor, " params"], bits: float, order: Int[Tensor, " params"], rng: torch.Generator
+) -> tuple[Float[Tensor, " params"], Float[Tensor, " params"]]:
+    """Keep one number for the most positive parameters or for the most negative ones, whichever catches more energy.
+
+    As many as catch the most, within the bits: the mean of a half is of use to few of them.
+    """
+    number = largest_that_fits(len(message), bits, 0, NUMBER_BITS + 1)
+    if number == 0:
+        return torch.zeros_like(message), torch.zeros_like(message)
+    places = torch.arange(1, number + 1, device=message.device)
+    sums = [(side * message).topk(number).values.double().cumsum(0).clamp(min=0) for side in (1, -1)]
+    best = int(torch.cat([total.square() / places for total in sums]).argmax())
+    side, size = (1, -1)[best // number], best % number + 1
+    kept = (side * message).topk(size).indices
+    arrived = _scattered(message, kept, message[kept].mean().expand(size))
+    return arrived, arrived
+
+
+COMPRESSORS: dict[str, Compressor] = {"qsgd": qsgd, "sign": sign, "topk": top_k, "d-dsgd": d_dsgd}
+
+
+def largest_that_fits(num_params: int, bits: float, each: int, once: int) -> int:
+    """Return the most parameters whose places, `each` bits for every one and `once` bits together fit.
+
+    >>> largest_that_fits(1000, 100.0, 8, 32)
+    4
+    """
+    low, high = 0, num_params if each else num_params // 2  # the places of more than half take fewer bits again
+    if each and each * high + once <= bits:
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = places_bits(num_params, middle) + each * middle + once <= bits
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low
+
+
+def places_bits(num_params: int, number: int) -> float:
+    """Return the bits that say which of all parameters were kept."""
+    ways = math.lgamma(num_params + 1) - math.lgamma(number + 1) - math.lgamma(num_params - number + 1)
+    return ways / math.log(2)
+
+
+def _qsgd_bits(levels: int) -> float:
+    return math.log2(2 * levels + 1) + NUMBER_BITS / BUCKET
+
+
+def _levels(bits: float) -> int:
+    """Return the levels with the least noise a parameter that arrives, for so many bits a parameter.
+
+    Noise has the energy of the parameters, times min(D/s², √D/s) for D parameters of a norm.
+    """
+
+    def noise(levels: int) -> float:
+        share = min(bits / _qsgd_bits(levels), 1.0)
+        return (1 + min(BUCKET / levels**2, BUCKET**0.5 / levels)) / max(share, 1e-9)
+
+    return min(LEVELS, key=noise)
+
+
+def _scattered(message: Tensor, kept: Tensor, values: Tensor) -> Tensor:
+    arrived = torch.zeros_like(message)
+    arrived[kept] = values
+    return arrived

@@ -1,0 +1,64 @@
+r"""Scalar quantisation to whole numbers, and their digits.
+
+A parameter $s$ of a layer whose limit is $c$ becomes $a = \lfloor (s/c + 1)(q^D - 1)/2 + u \rfloor$, limited to $0$ and
+$q^D - 1$. The dither $u$ is uniform between 0 and 1, and known to all: the receiver takes it off again, so that the error is
+uniform and independent of $s$ (subtractive dither, Roberts 1962). Digits to the base $q$ come first digit first.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int, Real
+from torch import Tensor
+
+SMALLEST = 1e-30
+"""A limit that a layer without updates is given."""
+
+
+def layer_scales(values: Float[Tensor, " params"], layers: Int[Tensor, " params"]) -> Float[Tensor, " layers"]:
+    """Return the root mean square of every layer."""
+    number = int(layers.max()) + 1 if len(layers) else 0
+    squares = values.new_zeros(number, dtype=torch.float64).index_add_(0, layers, values.double().square())
+    return (squares / torch.bincount(layers, minlength=number).clamp(min=1)).sqrt().to(values)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """A uniform quantiser for every layer."""
+
+    base: int
+    number: int
+    """Digits."""
+    scales: Float[Tensor, " layers"]
+    """The largest absolute value of each layer."""
+    layers: Int[Tensor, " params"]
+    dither: Float[Tensor, " params"]
+
+    @property
+    def last(self) -> int:
+        """The largest whole number."""
+        return self.base**self.number - 1
+
+    @property
+    def limits(self) -> Float[Tensor, " params"]:
+        """The largest absolute value of each parameter."""
+        return self.scales.clamp(min=SMALLEST)[self.layers]
+
+    def quantize(self, values: Float[Tensor, "*batch params"]) -> Int[Tensor, "*batch params"]:
+        """Return whole numbers."""
+        exact = ((values / self.limits).double() + 1) * (self.last / 2)
+        return (exact + self.dither).floor().clamp(0, self.last).long()
+
+    def values(self, whole: Real[Tensor, "*batch params"]) -> Float[Tensor, "*batch params"]:
+        """Return what whole numbers, or means of them, stand for."""
+        exact = whole.double() + 0.5 - self.dither
+        return (exact * (2 / self.last) - 1).to(self.scales) * self.limits
+
+    def digits(self, whole: Int[Tensor, "*batch params"]) -> Int[Tensor, "digits *batch params"]:
+        """Return the digits of whole numbers, first digit first."""
+        return torch.stack([whole // self.base**i % self.base for i in reversed(range(self.number))])
+
+    def from_digits(self, digits: Float[Tensor, "digits params"]) -> Float[Tensor, " params"]:
+        """Return what digits stand for, means of digits included."""
+        weights = torch.tensor([float(self.base**i) for i in reversed(range(self.number))], dtype=torch.float64)
+        return self.values(weights.to(digits.device) @ digits.double())

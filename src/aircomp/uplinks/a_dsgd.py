@@ -1,0 +1,166 @@
+r"""A-DSGD (Amiri and Gündüz 2020): every device keeps its largest parameters and sends random sums of them, uncoded.
+
+    base station: a seed, and how large sums are (announced)
+    devices:      messages [K_a, W] ──► largest in every block ──► sums of a block, fewer than entries ──► spread
+    base station: sums of all devices ──► sparse recovery (`decode/sparse.py`) ──► mean
+
+Each device spends the energy of a round, whatever the length of its update. With the amplitude $\sqrt{\alpha_k}$ on sums
+and pilots alike, the base station learns $\sum_k\sqrt{\alpha_k}\,g_k / \sum_k\sqrt{\alpha_k}$. It need not know how many
+devices there are. A block has 2,048 parameters that a seed picks, and orthonormal rows of a Hadamard matrix take its sums. A
+round with a use for every parameter has as many sums as entries; sparsity then helps against noise alone. The share that is
+kept, half of the sums, is recalled from the paper.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Inexact, Int
+from pydantic import Field
+from scipy.linalg import hadamard
+from torch import Tensor
+
+from aircomp.channel.base import AtDevices, AtReceiver
+from aircomp.common import rng as rngs
+from aircomp.common.settings import Settings
+from aircomp.decode.heard_pilots import hear_pilots, in_phase
+from aircomp.decode.sparse import recover
+from aircomp.encode.carrier import Carrier, make_rotation, plan_air
+from aircomp.encode.pilots import pilot_sequence
+from aircomp.errors import ConfigError
+from aircomp.measure.metrics import vector_nmse
+from aircomp.quantize.fragment import num_slots, split
+from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, new_seed
+from aircomp.uplinks.outputs import Mean
+
+BLOCK = 2048
+"""Parameters that share their sums; a power of two."""
+LEAST_WEIGHT = 1e-3
+"""The sum of amplitudes that a mean is divided by at least."""
+
+
+class ADsgdSettings(Settings):
+    """Options of A-DSGD."""
+
+    keep: float = Field(default=0.5, gt=0, le=1)
+    """Parameters that a device keeps, over the sums of a block."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the base station keeps of a round that it announced."""
+
+    update: Float[Tensor, " params"]
+    order: Int[Tensor, " params"]
+    """The parameters in the order of blocks."""
+    rows: Float[Tensor, "sums block"]
+    size: float
+    """Of a slot of sums, from the base station's own update."""
+    carrier: Carrier
+
+
+class ADsgdUplink(Scheme):
+    """Sparse updates, projected and sent uncoded.
+
+    Args:
+        settings: Its options.
+        fragment_length: Parameters that the digital link has in a slot.
+        uses: Channel uses of a slot.
+        pilots: Slots with pilots; None: as many as `plan_air` takes.
+        context: What the link is made for.
+    """
+
+    name, offers = "a-dsgd", Mean
+
+    def __init__(
+        self,
+        settings: ADsgdSettings,
+        *,
+        fragment_length: int,
+        uses: int,
+        pilots: int | None = None,
+        context: UplinkContext | None = None,
+    ):
+        if pilots == 0:
+            raise ConfigError(
+                "uplink.pilots = 0: a-dsgd learns the devices' amplitudes from pilots; expected at least 1"
+            )
+        self.settings, self.context, self.fragment_length, self.pilots = (
+            settings,
+            context or UplinkContext(),
+            fragment_length,
+            pilots,
+        )
+        self.rotation = make_rotation(uses, self.context.seed, self.context.device)
+
+    def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
+        """Announce which parameters share a block, which sums are taken, and how large sums are."""
+        size, seed = base_update.numel(), new_seed(rng)
+        slots = num_slots(size, self.fragment_length)
+        air = plan_air(slots, len(self.rotation), pilots=self.pilots, block_uses=self.context.block_uses)
+        length = min(BLOCK, 1 << (size - 1).bit_length())
+        blocks = num_slots(size, length)
+        sums = min(length, air.room // blocks)
+        if sums == 0:
+            raise ConfigError(
+                f"a-dsgd needs a channel use for every {length} parameters; lengthen uplink.codeword_length"
+            )
+        drawn = rngs.generator(int(seed), "a-dsgd")
+        order = torch.randperm(size, generator=drawn)
+        signs = torch.randint(2, (length,), generator=drawn) * 2 - 1  # what is alike must not fall on one sum
+        rows = torch.from_numpy(hadamard(length))[torch.randperm(length, generator=drawn)[:sums]] * (
+            signs / length**0.5
+        )
+        carrier = Carrier(air, blocks * sums, self.rotation)
+        kept = Kept(base_update, order, rows.float().to(base_update.device), 0.0, carrier)
+        own = float(carrier.slots_of(self._sums(base_update[None], kept)[1]).double().square().sum(dim=2).mean()) ** 0.5
+        kept = Kept(base_update, order, kept.rows, own or 1.0, carrier)
+        return Announced(size, air.num_uses, {"seed": seed, "size": torch.tensor(kept.size)}, kept)
+
+    def _sums(
+        self, messages: Float[Tensor, "devices params"], kept: Kept
+    ) -> tuple[Float[Tensor, "devices params"], Float[Tensor, "devices numbers"]]:
+        """Return what devices keep, and the sums of it."""
+        sums, length = kept.rows.shape
+        blocks = split(messages[:, kept.order], length)
+        number = max(round(self.settings.keep * sums), 1)
+        largest = blocks.abs().topk(min(number, length), dim=2).indices
+        sparse = torch.zeros_like(blocks).scatter_(2, largest, blocks.gather(2, largest))
+        whole = torch.zeros_like(messages)
+        whole[:, kept.order] = sparse.flatten(1)[:, : messages.shape[1]]
+        return whole, (sparse @ kept.rows.T).flatten(1)
+
+    def encode(
+        self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
+    ) -> Sent:
+        """Keep the largest parameters, and send sums of them at the energy that a round has."""
+        kept: Kept = announced.kept
+        carrier, air = kept.carrier, kept.carrier.air
+        sparse, sums = self._sums(messages, kept)
+        slots = carrier.slots_of(sums / kept.size)
+        energy = slots.double().square().sum(dim=(1, 2)) + len(air.places)
+        loud = (air.slots / energy).sqrt().to(messages)
+        speaking = csi.speaking(air.slots, air.uses)
+        if speaking is not None:  # a block of parameters is in many slots, so it arrives as far as the device speaks
+            sparse = sparse * speaking.any(dim=1, keepdim=True).to(sparse)
+        return Sent(carrier.send(slots * loud[:, None, None], loud), sparse, speaking, pilot_uses=air.pilot_uses)
+
+    def decode(
+        self, received: Inexact[Tensor, "antennas slots uses"], announced: Announced, csi: AtReceiver
+    ) -> tuple[Mean, Memory]:
+        """Divide the sums by the sum of amplitudes, and recover sparse blocks."""
+        kept: Kept = announced.kept
+        carrier, air, heard = kept.carrier, kept.carrier.air, in_phase(received)
+        told = hear_pilots(heard, pilot_sequence(air.uses), air.places, csi.slot_blocks(air.slots, air.uses))
+        weight = told.in_slots[air.rows].clamp(min=LEAST_WEIGHT)[:, None]
+        sums = carrier.numbers_of(carrier.hear(heard) / weight).unflatten(0, (-1, len(kept.rows)))
+        noise = told.noise_var * float(weight.double().square().reciprocal().mean())
+        blocks = recover(sums, kept.rows, noise).flatten() * kept.size
+        mean = torch.zeros(announced.num_params).to(blocks)
+        mean[kept.order.to(mean.device)] = blocks[: announced.num_params]
+        if self.context.include_base_station:
+            mean = (mean * told.num_active + kept.update.to(mean)) / (told.num_active + 1)
+        return Mean(mean=mean, num_active_hat=told.num_active), {}
+
+    def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
+        """Compare with the mean of what devices sent."""
+        return {"update_nmse": vector_nmse(sent.reconstruction.mean(dim=0), output.mean)}

@@ -1,0 +1,69 @@
+"""What each scheme is, in words: for `aircomp schemes`, docs and pages."""
+
+from dataclasses import dataclass
+
+from aircomp.common.results import Row
+from aircomp.uplinks.cost import Radio, round_cost
+from aircomp.uplinks.schemes import make_uplink, uplink_names
+
+_OURS = "this package"
+_QIAO = "Qiao et al. 2024"
+_CODEWORD = "codewords of a shared codebook"
+
+
+@dataclass(frozen=True)
+class About:
+    """A scheme in a few words."""
+
+    sends: str
+    """What a device sends."""
+    channel: str
+    """What the channel must give: `any` takes every channel of this package."""
+    paper: str
+    """Where it comes from."""
+
+
+ABOUT = {
+    "ideal": About("its update, exactly", "none", "bound"),
+    "perfect": About("codeword indices, without error", "none", "bound"),
+    "amp-da": About(_CODEWORD, "in phase", _QIAO),
+    "amp-da-pooled": About(_CODEWORD, "in phase", f"{_QIAO}, as the authors of AMP-DA-Net run it"),
+    "amp-da-net": About("codewords of a learned codebook", "in phase", "the paper"),
+    "gamp": About(_CODEWORD, "in phase", f"{_OURS}; GAMP: Rangan 2011"),
+    "posterior": About(_CODEWORD, "in phase", f"{_OURS}, by sampling"),
+    "omp": About(_CODEWORD, "in phase", "Tropp and Gilbert 2007"),
+    "nnls": About(_CODEWORD, "in phase", "Lawson and Hanson 1974"),
+    "widened": About(_CODEWORD, "in phase, with errors", _OURS),
+    "blind": About(_CODEWORD, "any", f"{_OURS}; multisource AMP: Okumuş et al. 2025"),
+    "semi-blind": About(_CODEWORD, "any", _OURS),
+    "covariance": About(_CODEWORD, "any", "Fengler et al. 2021"),
+    "analog": About("its update, uncoded, small layers louder", "in phase", _OURS),
+    "baa": About("its update, uncoded", "in phase", "Zhu et al. 2020"),
+    "cotaf": About("its update, uncoded; the longest sets the scale", "in phase", "Sery et al. 2021"),
+    "tdma-vq": About("codeword indices, in turns", "any", "capacity"),
+    "tdma-qsgd": About("parameters rounded at random, in turns", "any", "Alistarh et al. 2017"),
+    "tdma-sign": About("signs and their scale, in turns", "any", "Karimireddy et al. 2019"),
+    "tdma-topk": About("its largest parameters, in turns", "any", "Stich et al. 2018"),
+    "d-dsgd": About("places of its largest parameters and their mean, in turns", "any", "Amiri and Gündüz 2020"),
+    "obda": About("signs", "in phase", "Zhu et al. 2021"),
+    "fsk-mv": About("signs, as one of two tones", "any", "Şahin et al. 2021"),
+    "sumcomp": About("two digits of every parameter", "in phase", "Razavikia et al. 2025"),
+    "bit-slicing": About("three digits of every parameter", "in phase", "Liu et al. 2025"),
+    "a-dsgd": About("random sums of its largest parameters, uncoded", "in phase", "Amiri and Gündüz 2020"),
+}
+
+
+def scheme_rows(num_params: int, num_active: int, radio: Radio) -> list[Row]:
+    """Return a row for every scheme: what it sends, offers and needs to know, and what it costs.
+
+    Args:
+        num_params: Parameters of the model.
+        num_active: Devices that send.
+        radio: The air that they share.
+    """
+    rows = []
+    for name in uplink_names():
+        uplink, about = make_uplink(name), ABOUT[name]
+        words = {"sends": about.sends, "offers": uplink.offers.__name__.lower(), "needs_channel": about.channel}
+        rows.append(round_cost(uplink, num_params, num_active, radio) | words | {"paper": about.paper})
+    return rows

@@ -1,0 +1,155 @@
+r"""Devices that take turns (TDMA, OFDMA): each sends bits in slots of its own, and all of its update arrives.
+
+    base station: codebook of quantisation (`tdma-vq` alone) and a seed (announced)
+    devices:      SNR ──► bits that the own slots carry ──► update, compressed to them ──► turns
+    base station: every device's update, as far as it was sent
+
+A device whose slots have $u$ channel uses and the signal-to-noise ratio $\gamma$ sends $u\,\tfrac12\log_2(1+\gamma/g)$ bits
+without error: capacity, less the gap $g$ of a real code. All of a round's energy goes into the own slots, so $\gamma$ is that
+of all devices together, unless a peak limit is lower. Slots of a round have tens of thousands of uses, where the loss of
+finite length is negligible. This is what over-the-air computation has to beat.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from aircomp.channel.base import AtDevices, AtReceiver
+from aircomp.channel.signal import slot_blocks
+from aircomp.common import rng as rngs
+from aircomp.common.settings import Settings
+from aircomp.encode.turns import Turns, take_turns
+from aircomp.errors import ConfigError
+from aircomp.measure.metrics import vector_nmse
+from aircomp.quantize.codebook import QuantizeSettings, build
+from aircomp.quantize.compress import COMPRESSORS
+from aircomp.quantize.fragment import num_slots, split
+from aircomp.quantize.nearest import lookup, nearest
+from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, new_seed
+from aircomp.uplinks.outputs import Vectors
+
+KINDS = ("tdma-vq", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd")
+MOST_BITS = 64
+"""For a parameter: more than a number has."""
+
+
+class TdmaSettings(Settings):
+    """Options of devices that take turns."""
+
+    gap_db: float = Field(default=0.0, ge=0, le=20)
+    """Decibels between the code and capacity; 0 is a bound, good codes have 1 to 3."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the base station keeps of a round that it announced."""
+
+    update: Float[Tensor, " params"]
+    slots: int
+
+
+class OrthogonalUplink(Scheme):
+    """Turns, and a compressor that fills them.
+
+    Args:
+        name: One of `KINDS`.
+        settings: Its options.
+        quantize: Of the codebook of `tdma-vq`, and the parameters of the digital link's slots.
+        uses: Channel uses of a slot.
+        peak: The most energy of a device in a slot, where the mean over the round is one.
+        context: What the link is made for.
+    """
+
+    offers = Vectors
+    estimates_num_active = False
+    side_information = (
+        "every device's SNR, by which it chooses its rate",
+        "what devices sent, as a code at capacity less the gap delivers it",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        settings: TdmaSettings,
+        *,
+        quantize: QuantizeSettings,
+        uses: int,
+        peak: float,
+        context: UplinkContext | None = None,
+    ):
+        self.name, self.settings, self.quantize, self.uses = name, settings, quantize, uses
+        self.peak, self.context = peak, context or UplinkContext()
+
+    def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
+        """Announce the order in which parameters are sent, and the codebook of quantisation where there is one."""
+        slots, downlink = num_slots(base_update.numel(), self.quantize.fragment_length), {}
+        if self.name == "tdma-vq":  # first of all, so that it is the codebook that the digital link has
+            own = split(base_update, self.quantize.fragment_length)
+            downlink["codebook"] = build(own, self.quantize, rng=rng).codebook
+        downlink["seed"] = new_seed(rng)
+        return Announced(base_update.numel(), slots * self.uses, downlink, Kept(base_update, slots))
+
+    def encode(
+        self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
+    ) -> Sent:
+        """Compress every update to the bits that its device's slots carry."""
+        kept: Kept = announced.kept
+        energies = take_turns(len(messages), kept.slots, self.peak)
+        bits = self._bits(energies, csi).clamp(max=MOST_BITS * announced.num_params)
+        each = [self._compressed(own, float(b), announced, rng) for own, b in zip(messages, bits, strict=True)]
+        vectors, sent = (torch.stack(of_all) for of_all in zip(*each, strict=True)) if each else (messages, messages)
+        return Sent(
+            Turns(energies, self.uses),
+            sent,
+            csi.speaking(kept.slots, self.uses),
+            agreed={"vectors": vectors[(bits > 0).to(vectors.device)]},
+            capped=self.peak < len(messages),
+        )
+
+    def _bits(self, energies: Float[Tensor, "devices slots"], csi: AtDevices) -> Float[Tensor, " devices"]:
+        """Return what each device's slots carry."""
+        if csi.snr is None:
+            raise ConfigError(
+                f"uplink = {self.name!r} chooses rates by the devices' SNR, which this channel does not tell; "
+                "give its AtDevices the field snr, or use another uplink"
+            )
+        snr = csi.snr
+        if csi.block_uses:
+            snr = snr[:, slot_blocks(energies.shape[1], self.uses, csi.block_uses)]
+        ratio = (energies.double() * snr.cpu()).nan_to_num(nan=0.0, posinf=1e300)  # no energy, whatever the noise
+        return (
+            self.uses / 2 * torch.log1p(ratio / 10 ** (self.settings.gap_db / 10)) / torch.log(torch.tensor(2.0))
+        ).sum(1)
+
+    def _compressed(
+        self, message: Float[Tensor, " params"], bits: float, announced: Announced, rng: torch.Generator
+    ) -> tuple[Float[Tensor, " params"], Float[Tensor, " params"]]:
+        """Return what arrives of a message, and what of it counts as sent."""
+        seeded = rngs.generator(int(announced.downlink["seed"]), "turns")
+        if self.name != "tdma-vq":
+            order = torch.randperm(len(message), generator=seeded)
+            return COMPRESSORS[self.name.removeprefix("tdma-")](message, bits, order, rng)
+        codebook = announced.downlink["codebook"]
+        fragments = split(message, codebook.shape[1])
+        sent = torch.randperm(len(fragments), generator=seeded)[: int(bits / torch.log2(torch.tensor(len(codebook))))]
+        arrived = torch.zeros_like(fragments)
+        arrived[sent] = lookup(nearest(fragments[sent], codebook), codebook)
+        whole = arrived.flatten()[: len(message)]
+        return whole, whole
+
+    def decode(self, received: Tensor, announced: Announced, csi: AtReceiver) -> tuple[Vectors, Memory]:
+        """Take the updates as they were sent."""
+        vectors = announced.agreed["vectors"]
+        number = float(len(vectors))
+        if not number:
+            vectors = torch.zeros_like(announced.kept.update)[None]
+        if self.context.include_base_station:
+            vectors = torch.cat([vectors, announced.kept.update[None].to(vectors)])
+        return Vectors(vectors=vectors, num_active_hat=number), {}
+
+    def diagnose(self, sent: Sent, announced: Announced, output: Vectors) -> dict[str, float]:
+        """Compare with the mean of what devices sent."""
+        return {"update_nmse": vector_nmse(sent.reconstruction.mean(dim=0), output.vectors.mean(dim=0))}

@@ -1,0 +1,189 @@
+r"""Digits that add up in the air: every parameter is a whole number, and each of its digits is sent on its own.
+
+    base station: scale of every layer, mean of every digit (announced)
+    devices:      messages [K_a, W] ──► whole numbers of D digits to the base q ──► one number in the air a digit
+    base station: pilots ──► K̂;  sums of digits behind noise ──► whole sums ──► mean
+
+SumComp (Razavikia et al. 2025; `sumcomp`) has two digits, in phase and in quadrature. Bit-slicing (Liu et al. 2025;
+`bit-slicing`) has more, of few bits each. Neither construction could be read in full, so this one is derived: uniform
+quantisation with a dither that all know, the mean digit removed before sending, and a choice of estimates
+(`decode/digit_sums.py`). A wrong sum of the first digit costs $q^{D-1}$ times as much as one of the last, and each has the
+same energy.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Inexact, Int
+from pydantic import Field
+from torch import Tensor
+
+from aircomp.channel.base import AtDevices, AtReceiver
+from aircomp.common import rng as rngs
+from aircomp.common.settings import Settings
+from aircomp.decode.digit_sums import Estimate, estimate_sums, sum_prior
+from aircomp.decode.heard_pilots import PilotEstimate, hear_pilots, in_phase
+from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, plan_air, put, take
+from aircomp.encode.pilots import pilot_sequence
+from aircomp.errors import ConfigError
+from aircomp.measure.metrics import vector_nmse
+from aircomp.quantize.fragment import num_slots
+from aircomp.quantize.levels import Levels, layer_scales
+from aircomp.uplinks.base import MEAN_ENERGY, Announced, Memory, Scheme, Sent, UplinkContext, new_seed
+from aircomp.uplinks.outputs import Mean
+
+KINDS = {"sumcomp": 2, "bit-slicing": 3}
+"""Digits of a parameter where nobody says how many."""
+
+
+class DigitsSettings(Settings):
+    """Options of schemes that send digits."""
+
+    base: int = Field(default=4, ge=2, le=256)
+    """Values of a digit."""
+    number: int | None = Field(default=None, ge=1, le=16)
+    """Digits of a parameter; by default 2 for sumcomp and 3 for bit-slicing."""
+    clip: float = Field(default=2.5, gt=0, le=100)
+    """Largest absolute value, over the root mean square of the layer in the base station's own update."""
+    estimate: Estimate = "mean"
+    """Of a digit's sum: the mean of its posterior, its most probable value (map), or the nearest one (ml)."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the base station keeps of a round that it announced."""
+
+    update: Float[Tensor, " params"]
+    chosen: Int[Tensor, " chosen"] | None
+    levels: Levels
+    prior: Float[Tensor, "digits base"]
+    """How often each digit has each value in the base station's own update."""
+    carrier: Carrier
+
+
+class PositionalUplink(Scheme):
+    """Whole numbers, digit by digit.
+
+    Args:
+        name: One of `KINDS`.
+        settings: Its options.
+        fragment_length: Parameters that the digital link has in a slot.
+        uses: Channel uses of a slot.
+        pilots: Slots with pilots; None: as many as `plan_air` takes.
+        context: What the link is made for.
+    """
+
+    offers = Mean
+    side_information = MEAN_ENERGY
+
+    def __init__(
+        self,
+        name: str,
+        settings: DigitsSettings,
+        *,
+        fragment_length: int,
+        uses: int,
+        pilots: int | None = None,
+        context: UplinkContext | None = None,
+    ):
+        if pilots == 0:
+            raise ConfigError(
+                f"uplink.pilots = 0: {name} learns the number of devices from pilots; expected at least 1"
+            )
+        self.name, self.settings, self.context = name, settings, context or UplinkContext()
+        self.number = KINDS[name] if settings.number is None else settings.number
+        if settings.base**self.number > 2**24:
+            raise ConfigError(
+                f"uplink.digits: {self.number} digits to the base {settings.base} have more values than float32 tells apart; "
+                "expected at most 2^24"
+            )
+        self.fragment_length, self.pilots = fragment_length, pilots
+        self.rotation = make_rotation(uses, self.context.seed, self.context.device)
+
+    def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
+        """Announce the scale of every layer, and the mean of every digit."""
+        size, seed = base_update.numel(), new_seed(rng)
+        slots = num_slots(size, self.fragment_length)
+        air = plan_air(slots, len(self.rotation), pilots=self.pilots, block_uses=self.context.block_uses)
+        if air.room < self.number:
+            raise ConfigError(
+                f"{self.name} has {self.number} digits for a parameter, but the round room for {air.room}"
+            )
+        chosen = chosen_parameters(seed, size, air.room // self.number)
+        own = take(base_update, chosen)
+        layers = take(self.context.parameter_layers(size, self.fragment_length).to(own.device), chosen)
+        scales = layer_scales(own, layers) * self.settings.clip
+        dither = torch.rand(len(own), generator=rngs.generator(int(seed), "dither")).to(own)
+        levels = Levels(self.settings.base, self.number, scales, layers, dither)
+        digits = levels.digits(levels.quantize(own))
+        prior = torch.stack([torch.bincount(d, minlength=self.settings.base) + 1 for d in digits]).double()
+        prior = prior / prior.sum(dim=1, keepdim=True)
+        kept = Kept(base_update, chosen, levels, prior, Carrier(air, self.number * len(own), self.rotation))
+        downlink = {"scales": scales, "mean_digits": _means(prior).float(), "seed": seed}
+        return Announced(size, air.num_uses, downlink, kept)
+
+    def encode(
+        self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
+    ) -> Sent:
+        """Send the digits of every parameter, without their mean."""
+        kept: Kept = announced.kept
+        carrier, air, levels = kept.carrier, kept.carrier.air, kept.levels
+        whole = levels.quantize(take(messages, kept.chosen))
+        digits = levels.digits(whole) - _means(kept.prior).to(messages)[:, None, None]
+        slots = carrier.slots_of(digits.movedim(0, 2).flatten(1))  # a parameter's digits side by side: in one block
+        energy = float(slots.double().square().sum(dim=2).mean()) if len(slots) else 0.0
+        scale = energy**-0.5 if energy > 0 else 0.0
+        speaking = csi.speaking(air.slots, air.uses)
+        arrived, spoken = levels.values(whole), carrier.spoken(speaking)
+        if spoken is not None:  # a parameter arrives if all of its digits do
+            arrived = arrived * spoken.unflatten(1, (-1, self.number)).all(dim=2).to(arrived)
+        return Sent(
+            carrier.send(slots * scale),
+            put(arrived, kept.chosen, announced.num_params),
+            speaking,
+            pilot_uses=air.pilot_uses,
+            agreed={"scale": torch.tensor(scale, dtype=torch.float64)},
+        )
+
+    def decode(
+        self, received: Inexact[Tensor, "antennas slots uses"], announced: Announced, csi: AtReceiver
+    ) -> tuple[Mean, Memory]:
+        """Estimate the sum of every digit, and put the digits together."""
+        kept: Kept = announced.kept
+        carrier, air, heard = kept.carrier, kept.carrier.air, in_phase(received)
+        told = hear_pilots(heard, pilot_sequence(air.uses), air.places, csi.slot_blocks(air.slots, air.uses))
+        means = self._mean_digits(carrier.numbers_of(carrier.hear(heard)), float(announced.agreed["scale"]), told, kept)
+        mean = kept.levels.from_digits(means)
+        devices = told.in_slots[air.rows].round()
+        devices = carrier.numbers_of(devices[:, None].expand(-1, carrier.per_slot))[:: self.number]
+        mean = mean * (devices > 0)
+        if self.context.include_base_station:
+            mean = (mean * devices + take(kept.update, kept.chosen).to(mean)) / (devices + 1)
+        return Mean(mean=put(mean, kept.chosen, announced.num_params), num_active_hat=told.num_active), {}
+
+    def _mean_digits(
+        self, heard: Float[Tensor, " numbers"], scale: float, told: PilotEstimate, kept: Kept
+    ) -> Float[Tensor, "digits params"]:
+        """Return the mean of every digit over the devices of its block."""
+        if scale == 0:
+            return _means(kept.prior).to(heard)[:, None].expand(-1, len(heard) // self.number)
+        carrier, rows = kept.carrier, kept.carrier.air.rows
+        devices = told.in_slots[rows].round().clamp(min=1)
+        devices = carrier.numbers_of(devices[:, None].expand(-1, carrier.per_slot))
+        found = torch.empty_like(heard)
+        position = torch.arange(len(heard), device=heard.device) % self.number
+        for number in devices.unique().tolist():
+            for i, prior in enumerate(kept.prior):
+                some = (devices == number) & (position == i)
+                sums = heard[some] / scale + number * float(_means(kept.prior)[i])
+                noise = told.noise_var / scale**2
+                found[some] = estimate_sums(sums, noise, sum_prior(prior, int(number)), self.settings.estimate) / number
+        return found.unflatten(0, (-1, self.number)).T
+
+    def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
+        """Compare with the mean of what devices sent."""
+        return {"update_nmse": vector_nmse(sent.reconstruction.mean(dim=0), output.mean)}
+
+
+def _means(prior: Float[Tensor, "digits base"]) -> Float[Tensor, " digits"]:
+    return prior @ torch.arange(prior.shape[1], dtype=prior.dtype, device=prior.device)

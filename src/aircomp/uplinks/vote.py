@@ -1,0 +1,156 @@
+r"""Votes: every device sends the signs of its update, and the base station hears which sign has the majority.
+
+    devices:      signs of messages [K_a, W] ──► one tone in phase (`obda`), or one of two tones (`fsk-mv`)
+    base station: sign of the sum, or the louder tone ──► signs ──► a step of the same size for all parameters
+
+`obda` (Zhu et al. 2021) sends ±1, spread like an analog number; signals must arrive in phase. `fsk-mv` (Şahin et al. 2021)
+has two complex uses for a parameter and puts all of a parameter's energy, in a random phase, on the one of its sign; the base
+station compares energies on all antennas, so nobody needs to know a channel. It takes four real uses for a parameter: where
+a round has fewer, it carries some parameters. Its vote is wrong even without noise: with $K_-$ of $K$ devices against, in
+$K_-/K$ of the cases on one antenna.
+
+A vote has no size. The step is the mean absolute value of the base station's own update, times a rate that decays with the
+rounds. What is not sent stays in the error memory; what is sent counts as arrived.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Inexact, Int
+from pydantic import Field
+from torch import Tensor
+
+from aircomp.channel.base import AtDevices, AtReceiver
+from aircomp.channel.signal import Symbols
+from aircomp.common.packing import pack, unpack
+from aircomp.common.settings import Settings
+from aircomp.decode.heard_pilots import in_phase
+from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, plan_air, put, take
+from aircomp.errors import ConfigError
+from aircomp.quantize.fragment import num_slots
+from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, new_seed
+from aircomp.uplinks.outputs import Vote
+
+KINDS = ("obda", "fsk-mv")
+TONES = 2
+"""Complex uses of a parameter in `fsk-mv`."""
+TIE = 1e-3
+"""A sum smaller than this, over what a device sends, is a tie: no step is taken. Noise decides before."""
+
+
+class VoteSettings(Settings):
+    """The step that a vote makes."""
+
+    rate: float = Field(default=1.0, gt=0, le=1e6)
+    """Size of the step of every parameter, over the mean absolute value of the base station's own update."""
+    decay: float = Field(default=1.0, gt=0, le=1)
+    """What the rate is multiplied with from round to round; own updates shrink with training, too."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the base station keeps of a round that it announced."""
+
+    size: float
+    chosen: Int[Tensor, " chosen"] | None
+    carrier: Carrier
+    rounds: int
+    """Votes before this one."""
+
+    @property
+    def amplitude(self) -> float:
+        """Of a sign, with which a slot has energy one on average."""
+        return (len(self.carrier.air.rows) / max(self.carrier.numbers, 1)) ** 0.5
+
+
+class VoteUplink(Scheme):
+    """Signs over the air.
+
+    Args:
+        name: One of `KINDS`.
+        settings: Its options.
+        fragment_length: Parameters that the digital link has in a slot.
+        uses: Channel uses of a slot.
+        context: What the link is made for.
+    """
+
+    offers = Vote
+    estimates_num_active = False
+
+    def __init__(
+        self,
+        name: str,
+        settings: VoteSettings,
+        *,
+        fragment_length: int,
+        uses: int,
+        context: UplinkContext | None = None,
+    ):
+        self.name, self.settings, self.context = name, settings, context or UplinkContext()
+        if self.context.include_base_station:
+            raise ConfigError(
+                f"server.include_base_station = true: the votes of {name} leave no room for one; turn it off"
+            )
+        if name == "fsk-mv" and uses < 2 * TONES:
+            raise ConfigError(f"uplink.codeword_length = {uses}: fsk-mv needs {2 * TONES} uses in a slot; lengthen it")
+        self.fragment_length, self.uses = fragment_length, uses
+        self.rotation = make_rotation(uses, self.context.seed, self.context.device)
+
+    def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
+        """Announce which parameters the round carries."""
+        air = plan_air(num_slots(base_update.numel(), self.fragment_length), self.uses, pilots=0)
+        room = air.room if self.name == "obda" else air.slots * (self.uses // (2 * TONES))
+        seed, size = new_seed(rng), base_update.numel()
+        chosen = chosen_parameters(seed, size, room)
+        carrier = Carrier(air, size if chosen is None else len(chosen), self.rotation)
+        rounds = int(memory.get("rounds", torch.tensor(0)))
+        kept = Kept(float(base_update.abs().mean()), chosen, carrier, rounds)
+        return Announced(size, air.num_uses, {} if chosen is None else {"seed": seed}, kept)
+
+    def encode(
+        self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
+    ) -> Sent:
+        """Send signs; a parameter that does not change says plus or minus at random."""
+        kept: Kept = announced.kept
+        carrier, values = kept.carrier, take(messages, kept.chosen)
+        coin = torch.randint(2, (values.shape[1],), generator=rng).to(values) * 2 - 1
+        signs = torch.where(values == 0, coin, values.sign())
+        slots = carrier.slots_of(kept.amplitude * signs)
+        signal = carrier.send(slots) if self.name == "obda" else Symbols(self._tones(slots, rng), 1 / self.uses)
+        speaking = csi.speaking(carrier.air.slots, self.uses)
+        spoken = carrier.spoken(speaking)
+        sent = values if spoken is None else values * spoken.to(values)
+        return Sent(signal, put(sent, kept.chosen, announced.num_params), speaking)
+
+    def _tones(
+        self, slots: Float[Tensor, "devices slots fragment"], rng: torch.Generator
+    ) -> Float[Tensor, "devices slots uses"]:
+        """Put every number's energy on the tone of its sign, in a random phase."""
+        turns = 2 * torch.pi * torch.rand(slots.shape, generator=rng).to(slots.device)
+        phase = torch.polar(torch.ones_like(turns), turns)
+        tones = torch.stack([slots.clamp(min=0) * phase, slots.clamp(max=0) * phase], dim=3).flatten(2)
+        return torch.nn.functional.pad(unpack(tones, 2 * tones.shape[2]), (0, self.uses - 2 * tones.shape[2]))
+
+    def decode(
+        self, received: Inexact[Tensor, "antennas slots uses"], announced: Announced, csi: AtReceiver
+    ) -> tuple[Vote, Memory]:
+        """Take the sign of the sum in phase, or of the difference of energies."""
+        kept: Kept = announced.kept
+        carrier = kept.carrier
+        if self.name == "obda":
+            votes = carrier.hear(in_phase(received))
+            votes = votes * (votes.abs() > TIE * kept.amplitude)
+        else:
+            pairs = pack(received) if not received.is_complex() else received
+            tones = pairs[:, :, : TONES * carrier.per_slot].unflatten(2, (-1, TONES)).abs().square().sum(dim=0)
+            votes = tones[..., 0] - tones[..., 1]
+        signs = put(carrier.numbers_of(votes).sign(), kept.chosen, announced.num_params)
+        step = kept.size * self.settings.rate * self.settings.decay**kept.rounds
+        return Vote(signs=signs, size=step), {"rounds": torch.tensor(kept.rounds + 1)}
+
+    def diagnose(self, sent: Sent, announced: Announced, output: Vote) -> dict[str, float]:
+        """Compare with the majority of what was sent."""
+        votes = sent.reconstruction.sign().sum(dim=0)
+        clear = votes != 0
+        wrong = (output.signs[clear] != votes[clear].sign()).double().mean() if clear.any() else torch.zeros(())
+        return {"vote_error": float(wrong)}

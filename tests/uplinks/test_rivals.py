@@ -1,0 +1,257 @@
+"""Rivals of the digital link: closed forms, thresholds, floors, and who is refused."""
+
+import math
+
+import pytest
+import torch
+from scipy import special
+
+import aircomp
+from aircomp.channel import ChannelSettings, PowerSettings, make_channel
+from aircomp.channel.awgn import Awgn
+from aircomp.errors import ConfigError
+from aircomp.link import Link, communicate
+from aircomp.testing import check_uplink
+from aircomp.uplinks.base import UplinkContext
+from aircomp.uplinks.outputs import Vote
+from aircomp.uplinks.schemes import RIVALS, make_uplink
+from aircomp.uplinks.settings import UplinkSettings
+
+FADING_BLOCK = 64 * 256
+
+
+def heavy_tailed(devices, params, seed=0):
+    return torch.randn(devices + 1, params, generator=torch.Generator().manual_seed(seed)) ** 3
+
+
+def exchange(uplink, given, snr_db, *, seed=0, channel=None, memory=None):
+    rule = "sign-vote" if uplink.offers is Vote else "mean"
+    link = Link(uplink, channel or Awgn(snr_db, "transmit"), rule, seed=seed)
+    return communicate(link, given[0], given[1:], memory or {}, 0)
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_every_rival_passes(name):
+    check_uplink(lambda: make_uplink(UplinkSettings(name=name)))
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_every_rival_has_the_uses_and_the_energy_of_the_digital_link(name):
+    given = heavy_tailed(10, 4000)
+    air = exchange(make_uplink(name), given, 5.0).air
+    assert air.channel_uses == exchange(make_uplink("gamp"), given, 5.0).air.channel_uses == 12_800
+    if name != "cotaf":  # whose largest device has it
+        assert float(air.energy.mean()) == pytest.approx(200, rel=0.01)
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_every_rival_hears_over_fading_what_was_sent(name, rng):
+    """Inversion lets signals arrive in phase; whoever is silent in a block is missing there, and only there."""
+    given = torch.randn(11, 4000, generator=rng)
+    settings = ChannelSettings(kind="fading", snr_db=60.0, snr_reference="transmit", block_slots=50)
+    channel = make_channel(settings, PowerSettings(control="inversion"))
+    uplink = make_uplink(UplinkSettings(name=name), UplinkContext(block_uses=50 * 64))
+    done = exchange(uplink, given, 60.0, channel=channel)
+    assert done.sent.delivered is not None
+    assert not done.sent.delivered.all()
+    sent = done.sent.reconstruction
+    if uplink.offers is Vote:
+        assert done.update.isfinite().all()
+        return
+    # analog and digits divide by the devices of each block, turns by all that had bits
+    turns = name in ("tdma-vq", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd", "a-dsgd")
+    mean = sent.sum(0) / (len(sent) if turns else (sent != 0).sum(0).clamp(min=1))
+    error = (done.update - mean).square().sum() / mean.square().sum()
+    # qsgd is right on average alone; sums of a-dsgd mix silent slots with others; at 60 dB nothing else is left
+    assert float(error) < {"tdma-qsgd": 0.5, "a-dsgd": 0.3}.get(name, 0.02)
+
+
+# ── turns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("snr_db", "same"), [(5.4, False), (5.6, True)])
+def test_turns_carry_all_indices_from_five_and_a_half_decibels_on(snr_db, same):
+    """Ten devices, 7 bits for 20 parameters in 6.4 uses each: log2(1 + Γ) = 2.1875, that is 5.51 dB."""
+    given = heavy_tailed(10, 4000)
+    turns, perfect = (
+        communicate(Link(make_uplink(name), Awgn(snr_db), readout="integers"), given[0], given[1:], {}, 0)
+        for name in ("tdma-vq", "perfect")
+    )
+    assert torch.allclose(turns.update, perfect.update, rtol=1e-5, atol=1e-7) == same
+    assert turns.output.num_active_hat == 10
+
+
+@pytest.mark.parametrize("name", ["tdma-vq", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd"])
+def test_more_bits_arrive_more_exactly_and_peaks_cost_them(name):
+    given = heavy_tailed(10, 4000)
+
+    def lost(snr_db, **settings):
+        done = exchange(make_uplink(UplinkSettings(name=name, **settings)), given, snr_db)
+        vectors = done.announced.agreed.get("vectors", done.sent.agreed["vectors"])
+        return float((vectors - given[1:]).square().sum() / given[1:].square().sum())
+
+    assert lost(0.0) > lost(10.0)
+    assert lost(10.0, peak=1.0) > lost(10.0)
+    assert lost(0.0, tdma={"gap_db": 6.0}) > lost(0.0)
+
+
+def test_qsgd_is_right_on_average(rng):
+    from aircomp.quantize.compress import qsgd
+
+    message, order = torch.randn(2000, generator=rng), torch.arange(2000)
+    mean = torch.stack([qsgd(message, 2000 * 4.0, order, rng)[0] for _ in range(400)]).mean(0)
+    # at 4 bits eight levels of a norm of about 8, for some: a step of one, half a one of deviation at most, over twenty
+    sent = mean != 0
+    assert 0.5 < float(sent.float().mean()) <= 1
+    assert float((mean - message)[sent].abs().mean()) < 0.03
+
+
+def test_places_of_the_largest_take_the_bits_of_their_number():
+    from aircomp.quantize.compress import largest_that_fits, places_bits
+
+    assert places_bits(10, 3) == pytest.approx(math.log2(120))
+    k = largest_that_fits(269_722, 0.160 * 269_722, 8, 32)
+    assert k / 269_722 == pytest.approx(0.010, abs=0.0005)  # as derived for ten devices at 0 dB
+    q = largest_that_fits(269_722, 0.554 * 269_722, 0, 33)
+    assert q / 269_722 == pytest.approx(0.129, abs=0.001)
+
+
+def test_a_channel_that_tells_no_snr_is_refused():
+    from dataclasses import dataclass, replace
+
+    @dataclass(frozen=True)
+    class Untold(Awgn):
+        def sound(self, num_devices, num_uses, *, rng):
+            csi = super().sound(num_devices, num_uses, rng=rng)
+            return replace(csi, at_devices=replace(csi.at_devices, snr=None))
+
+    with pytest.raises(ConfigError, match="chooses rates by the devices' SNR, which this channel does not tell"):
+        exchange(make_uplink("tdma-vq"), heavy_tailed(3, 400), 0.0, channel=Untold(0.0))
+
+
+# ── votes ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def split_votes(plus, devices, params):
+    signs = torch.ones(devices + 1, params)
+    signs[1 + plus :] = -1
+    return signs
+
+
+@pytest.mark.parametrize("snr_db", [-5.0, 5.0])
+def test_obda_errs_as_the_gaussian_tail_says(snr_db):
+    """Six of ten against four: a sum of 2 amplitudes behind noise of variance 10/(lΓ), at l/d uses a parameter."""
+    done = exchange(make_uplink("obda"), split_votes(6, 10, 40_000), snr_db)
+    per_use = 10 ** (-snr_db / 10) * 10 / 64
+    expected = 0.5 * math.erfc(2 * done.announced.kept.amplitude / math.sqrt(2 * per_use))
+    wrong = float((done.output.signs < 0).double().mean())
+    # 40,000 votes: .25 % of standard deviation at most
+    assert wrong == pytest.approx(expected, abs=0.01)
+    assert done.sent.signal.slot_energy().mean() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("antennas", "floor"), [(1, 0.400), (8, 0.213), (64, 0.011)])
+def test_fsk_errs_without_noise_as_the_incomplete_beta_function_says(antennas, floor):
+    """Rayleigh gains, six against four: radio.md's floors."""
+    assert special.betainc(antennas, antennas, 0.4) == pytest.approx(floor, abs=0.001)
+    settings = ChannelSettings(kind="fading", snr_db=200.0, antennas=antennas, block_slots=1)
+    channel = make_channel(settings, PowerSettings())
+    given = split_votes(6, 10, 20_000)
+    done = exchange(make_uplink("fsk-mv"), given, 0.0, channel=channel)
+    voted = done.sent.reconstruction.any(0)
+    wrong = float((done.output.signs[voted] < 0).double().mean())
+    # a slot's votes share their gains, 1,000 slots of 16 votes: 1.5 % of standard deviation
+    assert wrong == pytest.approx(floor, abs=0.04)
+
+
+@pytest.mark.parametrize("snr_db", [0.0, 10.0])
+def test_fsk_errs_behind_noise_as_tones_of_random_phase_do(snr_db):
+    done = exchange(make_uplink("fsk-mv"), split_votes(6, 10, 20_000), snr_db)
+    voted = done.sent.reconstruction.any(0)
+    wrong = float((done.output.signs[voted] < 0).double().mean())
+    energy, noise = done.announced.kept.amplitude**2, 10 ** (-snr_db / 10) * 10 / 64
+    expected = (4 * energy + 2 * noise) / (
+        10 * energy + 4 * noise
+    )  # exact for Gaussian sums; ten phases are close to one
+    assert wrong == pytest.approx(expected, abs=0.03)
+    assert float(voted.float().mean()) == pytest.approx(0.8)  # four uses a parameter
+
+
+def test_a_vote_steps_by_the_base_stations_own_update_and_decays():
+    given = heavy_tailed(5, 2000)
+    uplink = make_uplink(UplinkSettings(name="obda", vote={"rate": 2.0, "decay": 0.5}))
+    first = exchange(uplink, given, 20.0)
+    second = exchange(uplink, given, 20.0, memory=first.memory)
+    size = float(given[0].abs().mean())
+    assert float(first.update.abs().max()) == pytest.approx(2 * size, rel=1e-5)
+    assert float(second.update.abs().max()) == pytest.approx(size, rel=1e-5)
+
+
+def test_votes_choose_their_rule_themselves_and_refuse_others(digits, quick):
+    run = aircomp.simulate(quick.changed(rounds=1), dataset=digits, uplink="obda")
+    assert run.experiment.aggregate.rule == "sign-vote"
+    assert "num_active_hat" not in run.metrics[0]
+    with pytest.raises(ConfigError, match="'trimmed-mean' needs counts, but this uplink offers a vote"):
+        aircomp.simulate(quick.changed(rounds=1), dataset=digits, uplink="obda", aggregator="trimmed-mean")
+
+
+# ── digits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["sumcomp", "bit-slicing"])
+def test_the_mean_of_the_posterior_has_the_least_error(name):
+    given = heavy_tailed(10, 8000)
+    error = {}
+    for estimate in ("mean", "map", "ml"):
+        uplink = make_uplink(UplinkSettings(name=name, digits={"estimate": estimate}))
+        done = exchange(uplink, given, 5.0)
+        error[estimate] = float((done.update - done.sent.reconstruction.mean(0)).square().sum())
+    assert error["mean"] < error["map"] < error["ml"]
+
+
+def test_quantisation_with_a_known_dither_errs_as_a_uniform_number():
+    given = torch.rand(3, 20_000, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    done = exchange(make_uplink(UplinkSettings(name="sumcomp", digits={"clip": 3.0})), given, 100.0)
+    limit = 3.0 * float(given[0].square().mean().sqrt())
+    step = 2 * limit / 15
+    errors = done.sent.reconstruction - given[1:]
+    # 40,000 squares of uniform errors: half a percent
+    assert float(errors.square().mean()) == pytest.approx(step**2 / 12, rel=0.03)
+    assert abs(float(errors.mean())) < 4 * step / math.sqrt(12 * 40_000)
+
+
+def test_more_digits_than_there_is_room_for_are_refused():
+    with pytest.raises(ConfigError, match="have more values than float32 tells apart"):
+        make_uplink(UplinkSettings(name="sumcomp", digits={"number": 16}))
+
+
+# ── sparse sums ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_sparse_vectors_are_recovered_from_half_as_many_sums(rng):
+    from aircomp.decode.sparse import recover
+
+    rows = torch.linalg.qr(torch.randn(512, 256, generator=rng))[0].T
+    sparse = torch.randn(20, 512, generator=rng) * (torch.rand(20, 512, generator=rng) < 0.08)
+    found = recover(sparse @ rows.T, rows, 0.0)
+    assert float((found - sparse).square().sum() / sparse.square().sum()) < 1e-3
+    noisy = recover(sparse @ rows.T + 0.05 * torch.randn(20, 256, generator=rng), rows, 0.05**2)
+    # an oracle of the places has .08·σ²/δ of error an entry at best; thresholds cost a factor of a few
+    assert float((noisy - sparse).square().mean()) < 10 * 0.08 * 0.05**2 / 0.5
+
+
+def test_every_device_of_a_dsgd_spends_the_same():
+    given = heavy_tailed(4, 2000)
+    given[2] *= 100
+    air = exchange(make_uplink("a-dsgd"), given, 10.0).air
+    torch.testing.assert_close(air.energy, torch.full((4,), 100.0, dtype=torch.float64), rtol=1e-5, atol=0)
+
+
+def test_a_dsgd_recovers_a_shared_sparse_update_from_fewer_uses_than_parameters():
+    base = heavy_tailed(0, 4000)[0] ** 3
+    given = base + 0.01 * torch.randn(5, 4000, generator=torch.Generator().manual_seed(1))
+    uplink = make_uplink(UplinkSettings(name="a-dsgd", codeword_length=10))
+    done = exchange(uplink, given, 20.0)
+    assert done.air.channel_uses == 2000
+    truth = given[1:].mean(0)
+    assert float((done.update - truth).square().sum() / truth.square().sum()) < 0.1
