@@ -21,19 +21,11 @@ LONGEST = 30
 PLAIN = sorted([DOCS / "index.md", DOCS / "get-started.md", *(DOCS / "concepts").glob("*.md")])
 
 
-@pytest.fixture(scope="module")
-def current():
-    return pages(DOCS)
-
-
 @pytest.mark.seconds
-def test_tables_and_figures_are_those_of_the_expected_results(current):
+def test_tables_and_figures_are_those_of_the_expected_results_and_no_other_is_left():
+    current = pages(DOCS)
     for path, text in current.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.relative_to(ROOT)} is out of date; run make pages"
-
-
-@pytest.mark.seconds
-def test_every_expected_result_has_its_figure_and_no_other_is_left(current):
     wanted = {path.name for path in current if path.suffix == ".svg"}
     assert {path.name for path in (DOCS / "figures").iterdir()} == wanted
 

@@ -8,7 +8,7 @@ from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.layer import CommunicationLayer
 from aircomp.measure.fields import label_of
-from aircomp.report.explain import Trace, example_round, figures_of, trace_slot
+from aircomp.report.explain import Trace, decoded_figure, example_round, trace_slot
 from aircomp.report.page import Section
 from aircomp.report.rows import SHARE, accuracy_by_snr, bars_of, lines_of, present, series_of, table_of
 
@@ -50,9 +50,7 @@ def _slot(seed: int) -> Section:
         "amplitude",
         "What the antenna sees in one slot",
     )
-    return Section(
-        "What arrives, and what is decoded", slot_finding(trace), (*present([drawn]), *figures_of(trace)[:1])
-    )
+    return Section("What arrives, and what is decoded", slot_finding(trace), present([drawn, decoded_figure(trace)]))
 
 
 def slot_finding(trace: Trace) -> str:
