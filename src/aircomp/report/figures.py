@@ -22,7 +22,7 @@ Points = Sequence[tuple[Any, ...]]
 INK = "#010203"
 """Stands for the colour of the page's text until the SVG is written."""
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#c46b9c", "#7a70cf", "#a67c00", "#7f8790")
-"""After Okabe and Ito, told apart by every kind of sight; each has a contrast of 3 on white and on near-black."""
+"""The colour-blind-safe palette of Okabe and Ito; each colour has a contrast of 3 on white and on near-black."""
 MARKERS = "osD^vPX"
 DASHES = ("-", "--", ":", "-.")
 LARGEST = 1e30
