@@ -119,14 +119,14 @@ def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_p
 
 
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-RUNNABLE = [DOCS / "howto" / f"{name}.md" for name in ("model", "data", "channel", "rule", "scheme")]
+RUNNABLE = [DOCS / "howto" / f"{name}.md" for name in ("model", "data", "decoder", "channel", "rule", "scheme")]
 
 
 @pytest.mark.seconds
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda path: path.stem)
 def test_the_examples_of_a_page_run(page, monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "path", [str(ROOT / "examples"), *sys.path])  # where readers save the examples
     ran = 0
     for code in CODE.findall(page.read_text(encoding="utf-8")):
         if "--8<--" not in code:  # files of examples/ are run by themselves
