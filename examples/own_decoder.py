@@ -3,23 +3,29 @@
 import torch
 
 import aircomp
-from aircomp.decode.rounding import round_to_sum
+from aircomp.decode.base import BaseDecoder
+from aircomp.decode.heard import hear
 
 
-class RidgeDecoder:
+class RidgeDecoder(BaseDecoder):
     def __init__(self, codebook):
         self.codebook = codebook
 
-    def decode(self, received, popularity, *, num_active=None, **side_information):
-        C, popularity = self.codebook, popularity / popularity.sum()
+    def infer(self, seen):
+        heard = hear(self.codebook, seen)  # checks all arguments, and scales slots that are far too strong
+        exact = heard.exact()  # without noise, rounding alone may explain every slot
+        if exact is not None:
+            return exact
+        C, y, popularity = heard.codebook, heard.received, heard.popularity
         direction = popularity @ C
-        hat = float(received.mean(dim=0) @ direction / direction.square().sum()) if num_active is None else num_active
-        prior = max(hat, 0.0) * popularity
+        estimate = float(y.mean(dim=0) @ direction / direction.square().sum().clamp(min=1e-9))
+        hat = max(estimate, 0.0) if heard.num_active is None else heard.num_active
+        prior = hat * popularity
         spread = C.T @ (prior[:, None] * C)  # covariance of the signal under independent Poisson counts
-        noise = float(((received - prior @ C).square().mean() - spread.trace() / C.shape[1]).clamp(min=1e-4))
+        noise = float(((y - prior @ C).square().mean() - spread.trace() / C.shape[1]).clamp(min=1e-4))
         gain = torch.linalg.solve(spread + noise * torch.eye(C.shape[1]), C.T * prior)
-        mean = (prior + (received - prior @ C) @ gain).clamp(min=0)
-        return aircomp.Decoded(round_to_sum(mean, max(0, round(hat))), mean, hat, torch.full((len(received),), noise))
+        mean = prior + (y - prior @ C) @ gain
+        return heard.conclude(mean, y.new_full((len(y),), noise), hat)  # clips, rounds, and forms the result
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ SNRS_DB, ROUNDS = [-5.0, 0.0, 5.0, 10.0], 10
 
 for uplink in ("amp-da", "gamp"):
     runs = [aircomp.simulate("digits", uplink=uplink, snr_db=snr_db, rounds=ROUNDS) for snr_db in SNRS_DB]
+    print(*runs, sep="\n")
     plt.plot(SNRS_DB, [run.test_accuracy for run in runs], marker="o", label=uplink)
 best = aircomp.simulate("digits", uplink="perfect", rounds=ROUNDS)
 plt.axhline(best.test_accuracy, color="gray", linestyle="--", label="no radio errors")

@@ -1,11 +1,9 @@
 """The layout keeps its promise: stages do not import each other, extras stay where they belong."""
 
 import ast
-import subprocess
-import sys
+import functools
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 import aircomp
 
@@ -16,6 +14,7 @@ ROOT = {"__init__", "__main__", "errors", "link"}
 """The modules that belong to no room."""
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Return the dotted aircomp modules that a file imports."""
     found = set()
@@ -75,25 +74,62 @@ def test_rooms_do_not_import_each_other_in_a_circle():
         room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
         rooms[room] |= parts(path) & rooms.keys() - {room}
     rooms.pop("__init__")  # it imports public names when they are first used
-    while free := [room for room, needed in rooms.items() if not needed & rooms.keys()]:
-        for room in free:
-            del rooms[room]
-    assert rooms == {}
+    assert circles(rooms) == {}
 
 
-@pytest.mark.process
 def test_every_module_can_be_imported_first():
-    modules = [
-        ".".join(["aircomp", *path.relative_to(SOURCE).with_suffix("").parts]).removesuffix(".__init__")
-        for path in SOURCE.rglob("*.py")
-        if path.name not in ("__main__.py",)
-    ]
-    # one process that forgets aircomp between imports: a circular import shows whichever module comes first
-    code = """
-import importlib, sys
-for name in sys.argv[1:]:
-    for loaded in [m for m in sys.modules if m.split(".")[0] == "aircomp"]:
-        del sys.modules[loaded]
-    importlib.import_module(name)
-"""
-    subprocess.run([sys.executable, "-c", code, *modules], check=True)
+    # without a circle, whichever module comes first finds all that it needs complete
+    needed = {path: loaded_by(path) for path in SOURCE.rglob("*.py")}
+    assert circles(needed) == {}
+
+
+def test_a_circle_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr("test_layers.SOURCE", tmp_path)
+    texts = {
+        "__init__.py": "",
+        "a.py": "import aircomp.room.b",
+        "room/__init__.py": "from aircomp.room.b import f",
+        "room/b.py": "from aircomp.room import c\ndef f():\n    import aircomp.a",
+        "room/c.py": "",
+    }
+    (tmp_path / "room").mkdir()
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    assert circles({tmp_path / name: loaded_by(tmp_path / name) for name in texts}) == {}
+    (tmp_path / "room/c.py").write_text("try:\n    from aircomp.room import f\nexcept ImportError:\n    pass")
+    found = circles({tmp_path / name: loaded_by(tmp_path / name) for name in texts})
+    assert {path.name for path in found} == {"a.py", "__init__.py", "b.py", "c.py"}
+
+
+def circles(needed: dict[Any, set[Any]]) -> dict[Any, set[Any]]:
+    """Return what is left of a graph after all that needs nothing, again and again, was taken away."""
+    left = dict(needed)
+    while free := [name for name, others in left.items() if not others & left.keys()]:
+        for name in free:
+            del left[name]
+    return left
+
+
+def loaded_by(path: Path) -> set[Path]:
+    """Return the files of aircomp that have to be complete when a file is imported: what it imports outside functions."""
+    todo: list[ast.AST] = [ast.parse(path.read_text())]
+    found = set[Path]()
+    while todo:
+        match todo.pop():
+            case ast.ImportFrom(module=str(module), names=names):
+                found |= {file for alias in names for file in files_of(f"{module}.{alias.name}", path)}
+            case ast.Import(names=names):
+                found |= {file for alias in names for file in files_of(alias.name, path)}
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                pass
+            case node:
+                todo += ast.iter_child_nodes(node)
+    return found
+
+
+def files_of(module: str, importer: Path) -> set[Path]:
+    """Return the file of a dotted name, and the packages on the way to it; those around the importer are begun already."""
+    names = module.split(".")
+    steps = [SOURCE.joinpath(*names[1:end]) for end in range(1, len(names) + 1)] if names[0] == "aircomp" else []
+    files = [file for step in steps for file in (step / "__init__.py", step.with_suffix(".py")) if file.exists()]
+    return {file for file in files if file is files[-1] or file.parent not in importer.parents}

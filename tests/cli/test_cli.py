@@ -129,13 +129,13 @@ def test_cost_counts_the_learned_decoders_convolutions(tmp_path):
 
 @pytest.mark.seconds
 def test_a_demo_is_a_page_and_replaces_only_what_it_made(tmp_path, capsys):
-    demo = ["demo", "--rounds", "2", "--snr-db", "5", "--workers", "1", "--out", tmp_path]
+    demo = ["demo", "--rounds", "1", "--snr-db", "5", "--workers", "1", "--out", tmp_path]
     assert call(*demo) == 0
     assert {"result.json", "report.html", "accuracy.png"} <= {path.name for path in tmp_path.iterdir()}
     rows = read_json(tmp_path / "result.json")["rows"]
     assert [row["uplink"] for row in rows] == ["ideal", "perfect", "amp-da", "gamp", "amp-da-net"]
     page, said = (tmp_path / "report.html").read_text(), capsys.readouterr()
-    assert "aircomp demo --rounds 2 --seed 0 --snr-db 5" in page
+    assert "aircomp demo --rounds 1 --seed 0 --snr-db 5" in page
     assert "7 of 7 done: " in said.out, "without a terminal, too, it says what it does"
     best = max(rows[2:], key=lambda row: row["count_accuracy"])
     finding = f"At 5 dB {best['uplink']} finds {best['count_accuracy']:.0%} of the counts"

@@ -150,7 +150,7 @@ COMMANDS = {
     "pretrain": ["FRAGMENTS", "--preset", "short", *flags(RECIPE)],
     "evaluate": ["--fragments", "FRAGMENTS", "--decoder", "gamp", "--snr-db", 5, "--slots", 2],
     "explain": [],
-    "cost": ["--parameters", 99],
+    "cost": ["--parameters", 99, "--uplink", "gamp"],
     "demo": ["--rounds", 1, "--workers", 1, "--snr-db", 5],
     "reproduce": ["quantisation", "--workers", 1, "--seeds", 1],
 }

@@ -93,14 +93,14 @@ def test_nothing_is_deleted_through_a_link(tmp_path):
 def test_directories_from_before_there_were_markers_are_recognised(tmp_path, capsys):
     run = tmp_path / "run"
     assert call("simulate", "digits", *SMALL_RUN, "--out", run) == 0
-    assert call("cost", "--parameters", "99", "--out", tmp_path / "cost") == 0
+    assert call("cost", "--parameters", "99", "--uplink", "gamp", "--out", tmp_path / "cost") == 0
     for directory in (run, tmp_path / "cost"):
         (directory / MARKER).unlink()
     assert (outdir.owner_of(run), outdir.owner_of(tmp_path / "cost")) == ("simulate", "cost")
     assert call("simulate", "digits", *SMALL_RUN, "--out", run, "--overwrite") == 0
     assert outdir.owner_of(run) == "simulate"
-    assert call("cost", "--parameters", "99", "--out", tmp_path / "cost") == 2
-    assert call("cost", "--parameters", "99", "--out", run, "--overwrite") == 2
+    assert call("cost", "--parameters", "99", "--uplink", "gamp", "--out", tmp_path / "cost") == 2
+    assert call("cost", "--parameters", "99", "--uplink", "gamp", "--out", run, "--overwrite") == 2
     assert "holds what aircomp simulate wrote" in capsys.readouterr().err
 
 
@@ -158,7 +158,7 @@ COMMANDS = {
     "collect": ["digits", *SMALL_RUN],
     "demo": ["--rounds", "1"],
     "reproduce": ["quantisation", "--seeds", "1"],
-    "cost": ["--parameters", "99"],
+    "cost": ["--parameters", "99", "--uplink", "gamp"],
     "explain": [],
     "export": [],
     "evaluate": ["--fragments", "FRAGMENTS"],

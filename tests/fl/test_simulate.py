@@ -15,7 +15,7 @@ from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
 from aircomp.fl.simulate import simulate
 from aircomp.measure.fields import FIELDS
 from aircomp.uplinks.decoders import make_decoder
-from helpers.commands import wait_for
+from helpers.commands import Command, wait_for
 from helpers.records import read_lines, without_times
 from helpers.settings import QUICK, flags
 
@@ -57,23 +57,18 @@ def test_a_resumed_run_ends_in_the_same_bits(quick, digits, tmp_path, options):
     assert dict(whole.state.uplink_memory) == dict(parts.state.uplink_memory)
 
 
-COMMAND = [sys.executable, "-m", "aircomp", "simulate", "digits", "--uplink", "perfect"]
-COMMAND += [*flags(QUICK | {"rounds": 12, "engine": "processes", "workers": 2}), "--out"]
+WORDS = ["simulate", "digits", "--uplink", "perfect"]
+WORDS += [*flags(QUICK | {"rounds": 12, "engine": "processes", "workers": 2}), "--out"]
 
 
 @pytest.mark.process
 def test_a_run_killed_at_any_instant_resumes_to_the_same_bits(tmp_path):
-    subprocess.run([*COMMAND, tmp_path / "whole"], check=True, capture_output=True)
-    killed = 0
-    for attempt in range(2):  # twenty instants each of four commands: tests/fuzz/test_random_kills.py
-        process = subprocess.Popen([*COMMAND, tmp_path / "killed", "--resume"], stdout=subprocess.DEVNULL)
-        wait_for_round(tmp_path / "killed" / "metrics.jsonl", 4 * attempt + 2, process)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            killed += 1
-        process.wait()
-    subprocess.run([*COMMAND, tmp_path / "killed", "--resume"], check=True, capture_output=True)
-    assert killed >= 2
+    assert Command(*WORDS, tmp_path / "whole").wait() == 0
+    for rounds in (2, 6):  # twenty instants each of four commands: tests/fuzz/test_random_kills.py
+        process = Command(*WORDS, tmp_path / "killed", "--resume")
+        wait_for(lambda rounds=rounds: len(read_lines(tmp_path / "killed" / "metrics.jsonl")) >= rounds, seconds=60)
+        assert process.kill_after(0) is None, "it ended before it was killed"
+    assert Command(*WORDS, tmp_path / "killed", "--resume").wait() == 0
     records = [read_lines(tmp_path / name / "metrics.jsonl") for name in ("whole", "killed")]
     assert without_times(records[0]) == without_times(records[1])
     assert saved_weights(tmp_path / "whole") == saved_weights(tmp_path / "killed")
@@ -91,7 +86,7 @@ def wait_for_round(path, rounds, process):
 
 @pytest.mark.process
 def test_ctrl_c_saves_what_was_done_and_exits_130(tmp_path):
-    command = [*COMMAND, tmp_path / "run", "--rounds", "500"]
+    command = [sys.executable, "-m", "aircomp", *WORDS, tmp_path / "run", "--rounds", "500"]
     # a shell's background jobs ignore Ctrl-C, and so would their children
     listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}

@@ -18,7 +18,8 @@ from aircomp.reproduce.scales import SCALES
 pytestmark = pytest.mark.seconds
 
 SEED = 0
-QUICK = {"arguments": 45, "presets": 60, "files": 26, "calls": 160}
+QUICK = {"arguments": 24, "presets": 40, "files": 16, "calls": 120}
+"""Cases of each kind; `make fuzz` tries thousands."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,12 @@ def test_odd_inputs_end_in_one_sentence(kind, inputs, tmp_path):
 TERMINALS = [
     Case(f"{stdout} {' '.join(args)}", args, stdout=stdout)
     for stdout in ("ascii", "latin-1", "broken", "closed", "full")
-    for args in (["cost", "--model", "resnet"], ["data", "list"], ["--help"], ["simulate", "digits", "--help"])
+    for args in (
+        ["cost", "--parameters", "1000", "--uplink", "gamp", "amp-da-net"],
+        ["data", "list"],
+        ["--help"],
+        ["simulate", "digits", "--help"],
+    )
 ]
 
 

@@ -7,7 +7,8 @@
     superpose, noise, decode, aggregate ◄── one index per fragment ─ memory stays in context.state
     global step ─► arrays of the next round
 
-The pair is used as Flower's own for differential privacy: wrap the strategy, name the mod. See `docs/howto/flower.md`.
+The pair is used like Flower's own pair for differential privacy: wrap the strategy, name the mod. See
+`docs/howto/flower.md`.
 """
 
 from importlib.util import find_spec

@@ -33,7 +33,7 @@ from aircomp.uplinks.digital import choose_codewords
 
 
 def uplink_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Replace the arrays of a training reply by one codeword index per asked fragment of the update.
+    """Replace the arrays of a training reply by codeword indices, one for each requested fragment of the update.
 
     The codebook, which fragments are asked for and the kind of error feedback come in the message from
     `UplinkStrategy`; other messages pass untouched. What was left out stays in `context.state`. Among several mods it

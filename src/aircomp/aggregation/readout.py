@@ -11,8 +11,9 @@ from aircomp.aggregation.rules import Rule
 from aircomp.errors import ConfigError
 
 Readout = Literal["auto", "integers", "soft", "norm", "unbiased"]
-"""The mean of the decoded integers, of their posterior means, the latter at the norm of the former, or not shrunk; auto is
-the last one for the mean, and integers for every other rule."""
+"""What the mean is formed of. `integers`: the decoded counts. `soft`: their posterior means. `norm`: the soft mean,
+scaled to the norm of the integers' mean. `unbiased`: the soft mean, lengthened until it is not shrunk. `auto`:
+`unbiased` for the mean, `integers` for every other rule."""
 
 MIN_DEVICES = 1e-3
 """Soft counts with a smaller sum mean that nobody sent: a thousandth of a device is far below every estimate's error."""
@@ -45,7 +46,10 @@ def soft_mean(
     of_integers: Float[Tensor, "slots fragment"],
     readout: Readout,
 ) -> Float[Tensor, "slots fragment"]:
-    """Divide by the devices of the round: of a slot that tells little, the sum of the soft counts tells little too."""
+    """Average by the soft counts, divided by the round's number of devices.
+
+    A slot's own sum is no better guide: where the slot tells little, its sum tells little too.
+    """
     devices = float(soft_counts.sum(1).double().mean()) if len(soft_counts) else 0.0
     if devices < MIN_DEVICES:
         return torch.zeros_like(of_integers)
@@ -56,11 +60,12 @@ def soft_mean(
 
 
 def towards_sum(soft_counts: Float[Tensor, "slots codewords"], devices: float) -> Float[Tensor, "slots codewords"]:
-    r"""Let the soft counts of a slot add up to the number of devices, as far as they are sure.
+    r"""Move the soft counts of a slot towards the sum that they must have, the number of devices.
 
-    No decoder's posterior means know that they must. A count with fractional part $p$ is taken for one of the two integers
-    around it, with variance $p(1-p)$; the gap is shared out by these variances, and the less of it the larger their sum
-    $v$ is, $1/(1 + v/3)$ with 3 for `OPEN`: where a slot tells little, neither does its gap.
+    Decoders do not enforce that sum. A count with fractional part $p$ is taken for one of the two integers around it,
+    with variance $p(1-p)$. The gap to the sum is shared out in proportion to these variances. Only the part
+    $1/(1 + v/3)$ of the gap is closed, where $v$ is the sum of the variances and 3 is `OPEN`: where a slot tells
+    little, its gap tells little too.
     """
     part = soft_counts - soft_counts.floor()
     open_ = part * (1 - part)
@@ -82,7 +87,7 @@ def not_shrunk(
     codewords: Float[Tensor, "codewords fragment"],
     of_integers: Float[Tensor, "slots fragment"],
 ) -> Float[Tensor, "slots fragment"]:
-    r"""Lengthen the mean of soft counts until, along the true mean, it is as long as that on average.
+    r"""Lengthen the mean of soft counts until its projection on the true mean is, on average, as long as that one.
 
     A posterior mean has $E\langle\hat u, u\rangle = E\|\hat u\|^2$, so $\hat u$ falls short of $u$ by the ratio of
     $\|\hat u\|^2$ to the energy of $u$. Where slots tell little, that is the energy of $K$ devices which choose

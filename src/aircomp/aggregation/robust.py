@@ -36,7 +36,7 @@ def coordinate_trimmed_mean(
     Args:
         counts: How many devices chose each codeword, whole numbers.
         codewords: What each codeword stands for.
-        keep: Share of the devices to retain, before rounding in favour of keeping.
+        keep: Share of the devices to keep; where that is no whole number, more are kept.
     """
     check_keep(keep)
     mass = counts.sum(dim=1)

@@ -77,7 +77,7 @@ def aggregate(
 
 
 def find_rule(rule: str | Rule, **options: Any) -> Rule:
-    """Return the rule with its options bound; for refusing a wrong name before a run rather than after a round.
+    """Return the rule with its options bound. Called before a run, it refuses a wrong name early.
 
     Raises:
         ConfigError: If there is no such rule, or the rule has no such option.
@@ -99,7 +99,7 @@ def find_rule(rule: str | Rule, **options: Any) -> Rule:
 
 
 def _check_signature(rule: Rule, options: dict[str, Any]) -> None:
-    """Refuse a user's own rule that cannot be called as rules are."""
+    """Refuse a user's own rule that cannot be called with (counts, codewords)."""
     try:
         signature = inspect.signature(rule)
     except ValueError:  # some built-in functions tell none

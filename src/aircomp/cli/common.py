@@ -95,7 +95,7 @@ def _check_cuda() -> None:
 
 @contextlib.contextmanager
 def _wide(wanted: bool) -> Iterator[None]:
-    """Let tyro believe in a terminal so wide that it wraps nothing."""
+    """Make tyro assume a terminal so wide that it wraps nothing."""
     before = os.environ.get("COLUMNS")
     if wanted:
         os.environ["COLUMNS"] = "100000"

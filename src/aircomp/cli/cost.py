@@ -54,9 +54,9 @@ class Options:
     """
 
     model: str | None = None
-    """A model by name (its usual width)."""
+    """A model by name, at its usual width."""
     parameters: int | None = None
-    """Or its number of parameters."""
+    """Number of parameters, instead of a model."""
     uplink: tuple[str, ...] = ()
     """Schemes to compare; all by default."""
     num_active: int = 10

@@ -79,11 +79,11 @@ def _run(options: Options, out: Path) -> None:
         for job in jobs.values():
             job.path(work).unlink(missing_ok=True)
     _say(f"training a digit classifier over the air, {len(jobs)} federated runs of {options.rounds} rounds each")
-    names = {job.key: name for name, job in jobs.items()}
+    names = {job.key: f"{LOW_SNR_DB:g} dB, {name}" if name in LOW else name for name, job in jobs.items()}
     with progress_bar("demo", len(jobs)) as (progress, task):
 
         def tell(job: Job, done: int, total: int) -> None:
-            name = names.get(job.key, job.kind)
+            name = names[job.key]
             progress.update(task, completed=done, total=total, note=name)
             _say(f"{done} of {total} done: {name}, after {time.perf_counter() - begun:.0f} s")
 

@@ -55,12 +55,13 @@ class Options:
     codebook: Literal["auto", "layer", CodebookKind] = "auto"
     """Random-access codebook; by default the one that each decoder was designed for."""
     side_information: SideInformation = "both"
-    """What decoders are told of each slot beforehand: its layer, the base station's own codeword, both or none."""
+    """Side information: what decoders know of each slot beforehand. Its layer, the base station's own codeword, both
+    or none."""
     slots: int | None = None
-    """Take a seeded sample of so many slots of each round."""
+    """Number of slots to take from each round, a seeded sample; by default all."""
     yardstick: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Sample the posterior for every codebook too (milliseconds a slot: take few with --slots), and print how far below
-    it each decoder stays and what the information of a slot allows."""
+    """Also sample the exact posterior for every codebook. Prints how far each decoder stays below it, and the limit
+    that the information of a slot sets. Takes milliseconds per slot, so take few with --slots."""
     seed: int = 0
     """Everything random derives from it."""
     device: Literal["cpu", "cuda"] = "cpu"

@@ -19,7 +19,7 @@ from aircomp.measure.fields import columns_of
 
 @dataclass(frozen=True)
 class Options:
-    """Send one round over the air and show how the learned decoder takes one of its slots apart, layer by layer.
+    """Send one round over the air and show how the learned decoder decodes one of its slots, layer by layer.
 
     Examples:
       aircomp explain

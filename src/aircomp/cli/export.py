@@ -15,7 +15,7 @@ from aircomp.layer.export import SUFFIX, Format, export_layer
 
 @dataclass(frozen=True)
 class Options:
-    """Write the decoder of a trained layer for other runtimes; docs/howto/export.md tells what goes in and comes out.
+    """Write the decoder of a trained layer for other runtimes; docs/howto/export.md describes its inputs and outputs.
 
     Examples:
       aircomp export runs/layer --format onnx --out decoder.onnx
@@ -27,9 +27,9 @@ class Options:
     format: Format = "onnx"
     """onnx, or torch for a .pt2 file of torch.export."""
     max_devices: int = 40
-    """Counts up to twice as many are told apart."""
+    """Most devices in a slot; the exported decoder can tell counts up to twice this number."""
     max_variance: float = 4.0
-    """Largest variance of noise and signal together, per channel use, for which the posteriors sum enough counts."""
+    """Largest variance of noise and signal together, per channel use, that the exported decoder handles exactly."""
     out: Path | None = None
     """The file; by default a new one under runs/."""
     overwrite: tyro.conf.FlagCreatePairsOff[bool] = False

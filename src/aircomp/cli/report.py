@@ -16,7 +16,7 @@ from aircomp.report.page import write_page
 
 @dataclass(frozen=True)
 class Options:
-    """Write one HTML page, which needs no network and no server, about finished runs of any command.
+    """Write one HTML page about finished runs of any command; it needs no network and no server.
 
     Examples:
       aircomp report runs/digits-gamp

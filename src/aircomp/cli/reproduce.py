@@ -20,7 +20,7 @@ MOST_SEEDS = 1000
 
 @dataclass(frozen=True)
 class Options:
-    """Run one table or figure of the paper, or all; what was done before in --out is not done again.
+    """Measure one table or figure of the paper, or all of them; what --out already holds is not computed again.
 
     Examples:
       aircomp reproduce --list
@@ -35,7 +35,7 @@ class Options:
     scale: Literal["digits", "laptop", "desktop", "paper"] = "digits"
     """How large: embedded digits, CIFAR-10 on a laptop or a desktop, or the paper's settings."""
     seeds: int = 3
-    """How many seeds, 0 and up."""
+    """How many seeds: 0, 1, 2 and so on."""
     workers: int = 2
     """Jobs at a time, one thread each; with --engine ray 0 means one for each core of the cluster."""
     engine: Literal["processes", "ray"] = "processes"
@@ -45,9 +45,10 @@ class Options:
     list: tyro.conf.FlagCreatePairsOff[bool] = False
     """Name the results and stop."""
     out: Path | None = None
-    """Directory; by default runs/reproduce-SCALE, where an interrupted run goes on."""
+    """Output directory; by default runs/reproduce-SCALE, so that the same command continues an interrupted run."""
     update_expected: tyro.conf.FlagCreatePairsOff[bool] = False
-    """For a clone of the source: take what is measured as the expected results, and write the tables and figures of docs/."""
+    """In a clone of the source: make what was measured the expected results, and rewrite the tables and figures of
+    docs/."""
 
 
 def run(args: Sequence[str]) -> None:

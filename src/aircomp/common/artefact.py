@@ -59,7 +59,7 @@ def _to_neighbour(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """See that a file can be written, before the work that fills it."""
+    """Check that a file can be written, before the work that fills it."""
 
     def probe(temporary: Path) -> None:
         temporary.touch()
@@ -93,7 +93,7 @@ def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_file(path: Path, most_bytes: int) -> None:
-    """See that `path` is a regular file of at most so many bytes, without opening it.
+    """Check that `path` is a regular file of at most `most_bytes` bytes, without opening it.
 
     Raises:
         ArtefactError: If it is missing, something else than a file, or larger.
@@ -209,14 +209,14 @@ _CONTENTS: dict[Content, tuple[torch.dtype, ...]] = {
 def expect_tensor(
     path: Path, tensors: Mapping[str, Tensor], name: str, content: Content, shape: Sequence[int | str], remedy: str
 ) -> Tensor:
-    """Return the tensor `name` of a file, once it is seen to be what a reader can use.
+    """Return the tensor `name` of a file, after checking its type, shape and content.
 
     Args:
         path: The file, to be named in errors.
         tensors: What it holds.
         name: Which of them.
         content: Its type, or what it must be a kind of.
-        shape: Its axes, each a number or the word for one of any length but zero.
+        shape: Its axes. A number is an exact length; a word stands for any length but zero.
         remedy: What to do about a file that holds something else.
 
     Raises:
@@ -264,7 +264,7 @@ class InUse(ArtefactError):
 
 @contextlib.contextmanager
 def lock(directory: Path) -> Iterator[None]:
-    """Hold `directory` for this process; a second run in it is refused, a dead one's lock is not in the way."""
+    """Lock `directory` for this process. A second run in it is refused; the lock of a dead process does not count."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         holder = FileLock(directory / ".lock", blocking=False)

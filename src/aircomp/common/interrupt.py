@@ -1,8 +1,8 @@
-"""Ctrl-C at the right moment: never while locks are held or files change, and with a true word about what was saved.
+"""Ctrl-C at the right moment: never while locks are held or files change. Its message says what was saved.
 
 Python raises KeyboardInterrupt between any two instructions, also right after a lock was taken and before anything is
-there to release it. Whoever needs that lock later, be it only to shut down, then waits for ever. So wherever other
-threads or processes are spoken to, Ctrl-C is noted and raised afterwards.
+there to release it. Whoever needs that lock later, if only to shut down, then waits for ever. So Ctrl-C is held back
+during every exchange with other threads or processes, and raised afterwards.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ def unheard_by_children() -> Iterator[None]:
 
 @contextlib.contextmanager
 def telling(sentence: str) -> Iterator[None]:
-    """Let Ctrl-C within the block carry this sentence."""
+    """Add this sentence to a Ctrl-C within the block."""
     try:
         yield
     except KeyboardInterrupt:

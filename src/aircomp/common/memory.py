@@ -15,7 +15,7 @@ CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/
 
 
 def machine_memory() -> int:
-    """Return how many bytes this process may have: of the machine, its container and its own limit, the least."""
+    """Return how many bytes this process may use: the smallest limit of the machine, its container and the process."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in CGROUP_LIMITS:
         with contextlib.suppress(OSError, ValueError):  # absent, or the word max
@@ -25,13 +25,13 @@ def machine_memory() -> int:
 
 
 def check_memory(needs: Mapping[str, int]) -> None:
-    """See that what is needed fits into memory.
+    """Check that what is needed fits into memory.
 
     Args:
-        needs: Bytes by what they are for, which names the settings that decide it.
+        needs: Bytes by purpose; each purpose names the settings that decide it.
 
     Raises:
-        ConfigError: If there is not so much memory.
+        ConfigError: If there is not that much memory.
     """
     total, memory = sum(needs.values()), machine_memory()
     if total > memory:

@@ -28,7 +28,8 @@ class Kind:
     """What a command writes."""
 
     files: tuple[str, ...]
-    """Patterns of its files, in the order in which they are deleted: what makes it a result first, what made it last."""
+    """Patterns of its files, in the order of deletion: first those that make it a result, last those that it was made
+    from."""
     signs: tuple[str, ...] = ("result.json",)
     """Files whose presence means that there is something to lose."""
     continued_by: str | None = None
@@ -66,13 +67,13 @@ KINDS = {
 
 @contextlib.contextmanager
 def open_directory(directory: Path, command: str, *, overwrite: bool = False, resume: bool = False) -> Iterator[None]:
-    """Hold a directory for a command: made, locked, marked, and without what the command replaces.
+    """Make, lock and mark a directory for a command, and delete what the command replaces.
 
-    A command that fails before it wrote anything leaves nothing behind. Ctrl-C within the block tells what is saved.
+    A command that fails before it writes anything leaves nothing behind. Ctrl-C within the block says what was saved.
 
     Args:
-        directory: Which.
-        command: Who writes; one of `KINDS`.
+        directory: The directory.
+        command: The command that writes; one of `KINDS`.
         overwrite: Replace what the same command wrote there.
         resume: Go on with it instead.
 
@@ -97,7 +98,7 @@ def open_directory(directory: Path, command: str, *, overwrite: bool = False, re
 
 
 def check_page(directory: Path, *, overwrite: bool) -> None:
-    """See that a report may be written to a directory, be it the run's own or a new one."""
+    """Check that a report may be written to a directory: the run's own, or a new one."""
     page = directory / "report.html"
     if not os.path.lexists(page):
         return
@@ -144,7 +145,7 @@ def is_in_use(directory: Path) -> bool:
 
 
 def as_directory(out: str | Path) -> Path:
-    """Return what was given as output directory; nothing is not the current one."""
+    """Return the output directory as a path. An empty string is refused: Python takes it for the current directory."""
     if isinstance(out, str) and not out.strip():
         raise ConfigError("the output directory is an empty string; give it a name, or . for the current directory")
     return Path(out)

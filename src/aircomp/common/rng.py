@@ -1,7 +1,7 @@
-"""Randomness: one generator for each (seed, purpose, round, device); the global one only where others draw from it.
+"""Randomness: one generator for each (seed, purpose, round, device).
 
-Deriving instead of drawing in sequence is what makes results independent of the number of workers,
-of their order, and of where a run was interrupted.
+Global generators are used only for code that is not ours. Because generators are derived, not drawn from in sequence,
+results do not depend on the number of workers, on their order, or on where a run was interrupted.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ def generator(seed: int, purpose: str, *indices: int, device: str | torch.device
 
 @contextmanager
 def global_state(seed: int, purpose: str, *indices: int, device: str | torch.device = "cpu") -> Iterator[None]:
-    """Let torch's global generators start from (seed, purpose, indices) inside the block, and put them back after it.
+    """Seed torch's global generators from (seed, purpose, indices) inside the block, and restore them after it.
 
     For code that is not ours and draws from them: the dropout of a user's model, a user's own channel.
 

@@ -68,7 +68,7 @@ class Needs:
 
     settings: Mapping[str, tuple[Any, ...] | Except]
     refused: bool = False
-    """Whether a run that was given the setting in vain is refused; otherwise it is warned of."""
+    """Whether a setting without effect is an error; otherwise it is a warning."""
 
     def met(self, settings: "Settings") -> bool:
         """Tell whether one of them has such a value."""
@@ -115,7 +115,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     NEEDS: ClassVar[NeedsTable] = {}
-    """What the settings of the group, or groups in it, need to have an effect."""
+    """What the settings of this group, and its groups, need to have an effect."""
 
     def __init__(self, **values: Any):  # Any: pydantic checks the types
         try:
@@ -203,14 +203,14 @@ def all_needs(model: type[BaseModel]) -> Iterator[tuple[str, Needs]]:
 
 
 def check_given(settings: Settings, given: Iterable[str]) -> None:
-    """Refuse, or warn of, settings that were given in so many words and have no effect.
+    """Refuse, or warn about, settings that the user gave and that have no effect.
 
     Args:
-        settings: All of them; those that come from a preset may lose their meaning without a word.
+        settings: All settings. One that comes from a preset may be without effect: nobody asked for it.
         given: Paths of those that the user gave, on the command line or by keyword.
 
     Raises:
-        ConfigError: If the user surely expects an effect.
+        ConfigError: If a setting that surely was meant to have an effect has none.
     """
     needed = list(all_needs(type(settings)))
     refused = []

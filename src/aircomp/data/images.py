@@ -1,4 +1,4 @@
-"""Datasets: what one is, where its files are looked for, and how a user's own comes in.
+"""Datasets: what they hold, where their files are found, and how to use your own.
 
 Images stay as small as they came (uint8 where possible) and are normalised batch by batch in the training loop.
 """
@@ -33,7 +33,7 @@ class ImageData:
 
     name: str
     variant: str
-    """What to call it in results; says so when the files are not the official ones."""
+    """Its name in results; the name says so when the files are not the official ones."""
     train_images: Shaped[Tensor, "train channels height width"]
     """uint8 in 0 … 255, or float32."""
     train_labels: Int64[Tensor, " train"]

@@ -26,7 +26,8 @@ class PartitionSettings(Settings):
     alpha: float = Field(default=0.5, gt=0)
     """dirichlet: concentration; small gives devices of few classes, large gives devices that are alike."""
     base_station_samples: int | None = Field(default=None, ge=1)
-    """Samples of the base station's own set; not given: one holder's equal share of the training set."""
+    """Samples of the base station's own set; by default as many as a device would get if it counted as one more
+    device."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ def split(
 ) -> Partition:
     """Draw the base station's set at random, then divide what remains equally among the devices.
 
-    Because all devices hold equally many samples, what does not divide by their number stays unused: fewer than
-    `num_devices` samples of each part (`shards` has two parts, the random and the sorted one).
+    All devices hold equally many samples. What cannot be divided stays unused: fewer than `num_devices` samples of
+    each part. (`shards` has two parts, a random and a sorted one.)
 
     Args:
         labels: The class of every training sample.

@@ -35,7 +35,7 @@ class AmpDaSettings(Settings):
     damping: float = Field(default=0.3, ge=0, lt=1)
     """How much of the old measurement-domain state each iteration keeps."""
     max_iterations: int = Field(default=50, ge=1)
-    """It stops earlier, after 15, when the residual of the round rises."""
+    """Most iterations. It stops earlier, after 15 at least, when the residual of the round rises."""
 
 
 class AmpDa(BaseDecoder):

@@ -98,7 +98,7 @@ class AmpDaNetSettings(Settings):
     kernel: int = Field(default=3, ge=1)
     """Codewords a convolution sees, an odd number (paper: 3)."""
     cnn: bool = True
-    """Without it a layer has eight scalars and nothing else."""
+    """Whether layers have a CNN; without it a layer has eight scalars and nothing else."""
     order: Order = "updated"
     """Residual and variance of the input block: those just updated, or the previous ones as the paper's text has it."""
     prior: Prior = "poisson"
@@ -110,7 +110,7 @@ class AmpDaNetSettings(Settings):
     start: Start = "round"
     """What EM starts from: estimates of the round, or ten devices and half of each slot's power as noise (the paper)."""
     agreement: float = Field(default=0.0, ge=0, lt=1)
-    """Of devices in the estimates that the network starts from (`aircomp.decode.prior`; paper: 0)."""
+    """Agreement of devices in the estimates that the network starts from (`aircomp.decode.prior`; paper: 0)."""
 
     @field_validator("kernel")
     @classmethod

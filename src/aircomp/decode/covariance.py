@@ -34,7 +34,7 @@ class CovarianceSettings(Settings):
     fit: Literal["nnls", "ml"] = "ml"
     """Least squares or maximum likelihood of the covariance."""
     sweeps: int = Field(default=5, ge=1)
-    """Over all codewords."""
+    """Passes over all codewords."""
 
 
 class Covariance:

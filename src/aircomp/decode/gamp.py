@@ -19,7 +19,7 @@ class GampSettings(Settings):
     """Options of GAMP."""
 
     iterations: int = Field(default=10, ge=1)
-    """Of message passing; more than ten change little."""
+    """Iterations of message passing; more than ten change little."""
     agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
     """Probability that two devices of a slot choose alike beyond that of independent draws."""
 

@@ -159,7 +159,7 @@ class PosteriorSettings(Settings):
     agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
     """Probability that two devices of a slot choose alike beyond that of independent draws."""
     seed: int = Field(default=0, ge=0)
-    """Of the random numbers."""
+    """Seed of the random numbers."""
 
 
 class Posterior(BaseDecoder):

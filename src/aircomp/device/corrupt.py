@@ -26,9 +26,9 @@ class CorruptionSettings(Settings):
     fraction: float = Field(default=0.2, ge=0, le=1)
     """Part of the active devices that is corrupted in each round (paper: 0.2)."""
     factor: float = 10.0
-    """scale: what the update is multiplied with."""
+    """scale: the factor by which the update is multiplied."""
     length: float = Field(default=1.0, ge=0)
-    """noise, constant: their norm, in norms of the update that they replace."""
+    """noise, constant: their norm, as a multiple of the norm of the update that they replace."""
 
 
 def corrupted_devices(

@@ -17,14 +17,15 @@ from aircomp.common.settings import NeedsTable, Settings, needs
 
 
 class FeedbackSettings(Settings):
-    """Whether devices remember what they could not say, and how much of it."""
+    """Whether devices remember what a transmission left out, and how much of it."""
 
     NEEDS: ClassVar[NeedsTable] = {"decay": needs("kind", "decayed"), "max_ratio": needs("kind", "clipped")}
 
     kind: Literal["off", "plain", "decayed", "clipped"] = "plain"
-    """off: no memory; plain: the paper's; decayed: it fades with use; clipped: it cannot outgrow the update."""
+    """off: no memory; plain: the paper's; decayed: it shrinks each time it is used; clipped: its norm is bounded by
+    the update's."""
     decay: float = Field(default=0.9, ge=0, le=1)
-    """decayed: what the memory is multiplied with each time it is used."""
+    """decayed: the factor by which the memory is multiplied each time it is used."""
     max_ratio: float = Field(default=5.0, ge=0)
     """clipped: greatest norm of the memory over that of the update (Sec. V-C reports divergence above five)."""
 
@@ -49,8 +50,8 @@ def remember(
 ) -> Float[Tensor, " params"] | None:
     r"""Return the device's memory after its transmission: $e = s - Q(s)$.
 
-    What a device did not send stands for nothing, so it keeps that part of its message whole. With feedback "off" there is
-    no memory to keep it in, and it is lost.
+    A part that the device did not send has reconstruction zero, so the device keeps it whole. With feedback "off"
+    that part is lost.
 
     The clip acts here, when the memory is stored, so what is stored, measured and saved is what will be added; it
     refers to the update of this round, the next one being unknown. A zero update therefore clears a clipped memory.

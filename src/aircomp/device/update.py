@@ -65,12 +65,12 @@ class FlatModel:
             getattr(*place).copy_(self._counted[name])
 
     def fixed(self) -> dict[str, Tensor]:
-        """Return what training never moves: frozen parameters, those that no gradient reaches, counters as of `load`."""
+        """Return what training never changes: frozen parameters, those without a gradient, counters as of `load`."""
         parameters = {name: p.detach() for name, p in self.module.named_parameters() if name not in self.layer_names}
         return parameters | self._counted
 
     def check_idle(self) -> None:
-        """Refuse to go on if a gradient has reached a parameter that was left out because none did.
+        """Raise if a gradient has reached a parameter that was left out because it had none at the start.
 
         Raises:
             ConfigError: Naming the parameter.

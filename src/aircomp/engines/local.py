@@ -98,7 +98,7 @@ class ProcessExecutor:
     def map(
         self, tasks: Sequence[Task], weights: Float[Tensor, " params"], buffers: Float[Tensor, " buffers"]
     ) -> list[LocalResult]:
-        """See `Executor.map`. An error in a worker is raised here, a worker that dies too: never dropped."""
+        """See `Executor.map`. An error in a worker is raised here, and so is the death of a worker."""
         self._weights.copy_(weights)
         self._buffers.copy_(buffers)
         try:
@@ -121,7 +121,7 @@ _worker: dict[str, Any] = {}  # what this worker process holds; set once when it
 
 
 def follow_parent() -> None:
-    """See to it that this process never outlives a killed parent (on Linux), and leaves Ctrl-C to it."""
+    """Make this process end when its parent is killed (on Linux), and leave Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

@@ -58,7 +58,7 @@ def has_ray() -> bool:
 
 
 def connect(address: str, num_workers: int) -> tuple[Any, bool]:
-    """Return Ray, connected, and whether it was this call that connected and so has to shut down.
+    """Connect to Ray; return it, and whether this call connected and so has to shut it down.
 
     Args:
         address: HOST:PORT of a running cluster, `auto` for the one on this machine; empty means the environment's

@@ -1,4 +1,4 @@
-"""From a preset, keywords and a user's own parts to the settings of a run, and what is refused before it begins."""
+"""From a preset, keywords and a user's own parts to the settings of a run; what cannot work is refused here."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -62,7 +62,7 @@ def configure(
 
 
 def check_buffers(policy: Buffers, uplink: Uplink) -> None:
-    """Refuse to divide by an estimate that there is none of.
+    """Refuse `buffers = 'estimated'` where the uplink makes no estimate.
 
     Raises:
         ConfigError: If the uplink is told the number of devices.
@@ -75,7 +75,7 @@ def check_buffers(policy: Buffers, uplink: Uplink) -> None:
 
 
 def heard_by(experiment: Experiment, given: Collection[str]) -> Experiment:
-    """Return the settings with an uplink for fading where a fading channel was asked for and no uplink.
+    """Choose an uplink for a fading channel where the user gave none.
 
     Signals that arrive in phase are heard by `widened`, others by `blind`.
 

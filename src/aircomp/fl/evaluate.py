@@ -1,4 +1,4 @@
-"""What a model is worth: accuracy and loss on the test set, and statistics of its own to be tested with."""
+"""Test a model: accuracy and loss on the test set, and BatchNorm statistics recomputed for the test."""
 
 import torch
 import torch.nn.functional as F

@@ -52,9 +52,10 @@ class AggregateSettings(Settings):
     keep: float = Field(default=0.8, gt=0, le=1)
     """Share of the mass that the trimmed means keep; 0.8 in the paper."""
     readout: Readout = "auto"
-    """The mean of the decoded integers (the paper's), of their posterior means (soft), the latter at the norm of the
-    former (norm), or at the length that the true mean has on average (unbiased), which learns fastest at low SNR; auto
-    is that one for the mean, and the integers for every other rule."""
+    """What the mean is formed of. integers: the decoded counts (the paper's). soft: their posterior means. norm: the
+    soft mean, scaled to the norm of the integers' mean. unbiased: the soft mean, lengthened to the length that the
+    true mean has on average; it learns fastest at low SNR. auto: unbiased for the mean, integers for every other
+    rule."""
 
 
 Buffers = Literal["average", "local", "recomputed", "estimated"]
@@ -137,7 +138,7 @@ class Experiment(Settings):
     evaluate_every: int = Field(default=1, ge=1)
     """Rounds between two evaluations on the test set; the last round is always evaluated."""
     workers: int = Field(default=0, ge=0, le=1024)
-    """Processes that train devices; 0 means one for each core (with Ray: of the cluster)."""
+    """Processes that train devices; 0 means one for each core (with Ray: each core of the cluster)."""
     engine: Engine = "processes"
     """Where devices train: in this process, in local ones, or on a Ray cluster. The result does not depend on it."""
     ray_address: str = ""
@@ -147,9 +148,10 @@ class Experiment(Settings):
     checkpoint_seconds: float = Field(default=10.0, ge=0)
     """Time between two checkpoints; 0 saves every round."""
     buffers: Buffers = "average"
-    """BatchNorm statistics: averaged exactly outside the radio (declared), kept local (tests use the base station's),
-    recomputed on the base station's data, or estimated: summed exactly and divided by the rounded estimate of the number
-    of devices, as the authors' code does, which explains a part of their Table I."""
+    """What becomes of BatchNorm's statistics. average: averaged exactly outside the radio, which every result
+    declares. local: each device keeps its own, and tests use the base station's. recomputed: computed anew on the
+    base station's data. estimated: summed exactly and divided by the rounded estimate of the number of devices, as
+    the authors' code does; this explains a part of their Table I."""
     start: str = ""
     """Begin from this trained model: a finished run, or a safetensors file of parameters and buffers."""
     data: DataSettings = DataSettings()

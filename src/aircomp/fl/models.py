@@ -31,13 +31,14 @@ class ModelSettings(Settings):
     }
 
     name: str = "digits-cnn"
-    """digits-cnn, resnet (the paper's) or vgg (the paper's second, never trained on)."""
+    """digits-cnn, resnet (the paper's) or vgg (the paper's second model, on which no layer was trained)."""
     width: int | None = Field(default=None, ge=1, le=1024)
     """Channels of the first stage, the others scale with it; by default as published: 16 in resnet, 32 in vgg."""
     blocks: int = Field(default=3, ge=1, le=64)
     """Residual blocks of each stage of resnet (paper: 3)."""
     stem_stride: int = Field(default=1, ge=1, le=4)
-    """Stride of the first convolution of resnet (paper: 1); 2 sees images at half their resolution, four times as fast."""
+    """Stride of the first convolution of resnet (paper: 1). With 2 the model sees images at half their resolution and
+    runs four times as fast."""
     norm: Norm = "batch"
     """Normalisation in resnet and vgg: batch (the paper's) or group, which has no buffers outside the radio."""
 

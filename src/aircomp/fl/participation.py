@@ -23,7 +23,8 @@ class ParticipationSettings(Settings):
     }
 
     kind: Literal["uniform", "fixed", "bernoulli", "trace"] = "uniform"
-    """uniform: a random number of random devices; fixed: always as many; bernoulli: each by itself; trace: a file."""
+    """uniform: a random number of random devices; fixed: always the same number; bernoulli: each device by chance;
+    trace: from a file."""
     low: int = Field(default=7, ge=0)
     """uniform: the least number of active devices (paper: 7)."""
     high: int = Field(default=13, ge=0)
@@ -33,7 +34,8 @@ class ParticipationSettings(Settings):
     probability: float = Field(default=0.25, ge=0, le=1)
     """bernoulli: the probability that a device is active."""
     trace: Path | None = None
-    """trace: a text file; line t holds the ids active in round t, separated by spaces; after the last it restarts."""
+    """trace: a text file. Line t holds the ids of the devices active in round t, separated by spaces; after the last
+    line it starts over."""
 
     _absolute = field_validator("trace")(absolute)
 

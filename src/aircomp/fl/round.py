@@ -130,7 +130,7 @@ def run_round(
 
 
 def _applied(name: str, transform: Transform | None, update: Float[Tensor, " params"]) -> Float[Tensor, " params"]:
-    """Apply a function of the user's own, if there is one, and see that an update comes back."""
+    """Apply a function of the user's own, if there is one, and check that it returns an update."""
     if transform is None:
         return update
     result = transform(update)

@@ -113,17 +113,18 @@ def simulate(
         out: Run directory; nothing is written without one.
         resume: Continue the run in `out`; it ends with the same bits as an uninterrupted one.
         overwrite: Replace a finished or unfinished run in `out`.
-        data_dir: Where datasets lie; default `AIRCOMP_DATA` or the user's cache directory.
+        data_dir: Where datasets are; default `AIRCOMP_DATA` or the user's cache directory.
         on_round: Called with each round's record and what happened in it (None if no device transmitted).
         model: A module of your own instead of `model.name`.
         dataset: An `ImageData`, or a (train, test) pair of torch datasets, instead of `data.name`.
         uplink: A scheme's name, or an object of your own with its methods.
         aggregator: A rule's name, or a function of (counts, codewords).
-        decoder: A decoder of your own on the digital link; its attribute `codebook`, if any, is what devices send.
+        decoder: A decoder of your own on the digital link. Devices send the codewords of its attribute `codebook`, if
+            it has one.
         channel: A channel's kind, or a channel of your own on the digital link.
         before: Applied to every update before error feedback and quantisation.
         after: Applied to the aggregate before the server step.
-        command: Whose directory `out` is; `collect` puts more into it.
+        command: The command that owns `out`; `collect` writes more into it.
         **overrides: Settings by name: `rounds=40, snr_db=0.0, **{"devices.total": 100}`.
 
     Examples:

@@ -1,4 +1,4 @@
-"""A trained model as a file of its own, and federated runs that begin from one.
+"""A trained model in a file, and federated runs that begin from it.
 
 `model.safetensors` holds the parameters and buffers of a module under the names of its `state_dict`. Every finished run
 leaves one, and so does central training (`fl/central.py`).

@@ -1,4 +1,4 @@
-"""What a run comes to: the row of its result."""
+"""The summary of a run: the row of its result."""
 
 import statistics
 from typing import Any

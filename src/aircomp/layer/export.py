@@ -5,8 +5,9 @@
     noise_var [slots] ──────┘                                                              noise_var_hat
 
 The layers are those of `aircomp.decode.amp_da_net`, with two differences that a fixed graph asks for: how many counts a
-posterior sums is decided when exporting, and the convolutions are ordinary ones. What starts a decoding (rates and noise,
-`PilotEstimator.estimate`) and what ends it (rounding) loop as long as the data ask for, and stay outside.
+posterior sums is decided when exporting, and the convolutions are ordinary ones. The start of a decoding
+(`PilotEstimator.estimate`: rates and noise) and its end (rounding) have loops whose length depends on the data, so
+they are not exported.
 """
 
 import contextlib
@@ -250,7 +251,7 @@ def _as_onnx(program: torch.export.ExportedProgram) -> bytes:
 
 @contextlib.contextmanager
 def _silent_exporter() -> Iterator[None]:
-    """Keep torch from telling users of its insides, and of packages that nothing here needs."""
+    """Silence torch's messages about its internals and about packages that nothing here needs."""
     log = logging.getLogger("torch.onnx")
     before = log.level
     log.setLevel(logging.ERROR)

@@ -21,7 +21,7 @@ class Field:
 
     @property
     def label(self) -> str:
-        """Heading of a column and title of an axis: with the unit."""
+        """Heading of a column and title of an axis, with the unit."""
         return f"{self.heading} ({self.unit})" if self.unit else self.heading
 
 

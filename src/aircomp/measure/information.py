@@ -6,8 +6,8 @@ r"""What the counts of a slot hold and what the channel can carry, in bits: limi
     bits, shares, K ────────────────► AccuracyLimit   the highest count accuracy that so many bits allow
 
 All hold for a slot of $K$ devices that choose their codewords independently with known shares $p$, and for slots that
-say nothing of each other. Real devices agree more than that and differ by layer, so their counts hold less, and a
-decoder that knows how may pass these limits.
+say nothing of each other. Real devices agree more than that, and differ by layer. Their counts hold less, so a
+decoder that knows this may exceed these limits.
 """
 
 import math

@@ -1,12 +1,14 @@
 """Accuracy and loss of federated runs as figures."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from aircomp.common.artefact import write_atomically
 from aircomp.fl.simulate import Simulation
 from aircomp.measure.fields import label_of
+from aircomp.report.figures import MARKERS, PALETTE, logarithmic
 from aircomp.report.partition import draw_partition
 
 
@@ -26,14 +28,17 @@ def draw_curves(records: Sequence[dict[str, Any]], path: Path, *, title: str = "
     accuracy, loss = figure.subplots(1, 2)
     tested = [r for r in records if r.get("test_accuracy") is not None]
     rounds = [r["round"] for r in tested]
-    accuracy.plot(rounds, [r["test_accuracy"] for r in tested])
-    loss.plot(rounds, [r["test_loss"] for r in tested], label="test")
+    accuracy.plot(rounds, [r["test_accuracy"] for r in tested], color=PALETTE[0])
+    loss.plot(rounds, [r["test_loss"] for r in tested], color=PALETTE[0], label="test images")
     trained = [(r["round"], r["train_loss"]) for r in records if r.get("train_loss") is not None]
-    loss.plot(*zip(*trained, strict=True), linestyle=":", label="devices, local")
+    loss.plot(*zip(*trained, strict=True), color=PALETTE[1], linestyle=":", label="devices' own images")
     accuracy.set(xlabel="round", ylabel=label_of("test_accuracy"), ylim=(0, 1), title=title)
-    loss.set(xlabel="round", ylabel="cross-entropy (nats)", yscale="log")
+    loss.set(xlabel="round", ylabel="cross-entropy (nats)")
+    if positive := [value for line in loss.lines for value in line.get_ydata() if value > 0]:
+        logarithmic(loss.yaxis, positive)
     for axes in (accuracy, loss):
         axes.grid(alpha=0.3)
+        axes.xaxis.get_major_locator().set_params(integer=True)
     loss.legend(frameon=False, fontsize="small")
     write_atomically(path, lambda temporary: figure.savefig(temporary, format="png", dpi=150))
     return path
@@ -46,9 +51,10 @@ def draw_snr(rows: Sequence[dict[str, Any]], path: Path) -> Path:
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     noisy = [row for row in rows if row["snr_db"] is not None]
-    for uplink in dict.fromkeys(row["uplink"] for row in noisy):
+    uplinks = dict.fromkeys(row["uplink"] for row in noisy)
+    for uplink, color, marker in zip(uplinks, cycle(PALETTE), cycle(MARKERS), strict=False):
         points = sorted((row["snr_db"], row["test_accuracy_last5"]) for row in noisy if row["uplink"] == uplink)
-        axes.plot(*zip(*points, strict=True), marker="o", label=uplink)
+        axes.plot(*zip(*points, strict=True), color=color, marker=marker, label=uplink)
     for row, style in zip((r for r in rows if r["snr_db"] is None), ("--", ":"), strict=False):
         axes.axhline(row["test_accuracy_last5"], color="0.35", linestyle=style, label=row["uplink"])
     lowest = min(row["test_accuracy_last5"] for row in rows)

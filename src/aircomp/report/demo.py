@@ -8,7 +8,7 @@ from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.layer import CommunicationLayer
 from aircomp.measure.fields import label_of
-from aircomp.report.explain import Trace, example_round, figures_of, trace_slot
+from aircomp.report.explain import Trace, decoded_figure, example_round, trace_slot
 from aircomp.report.page import Section
 from aircomp.report.rows import SHARE, accuracy_by_snr, bars_of, lines_of, present, series_of, table_of
 
@@ -50,9 +50,7 @@ def _slot(seed: int) -> Section:
         "amplitude",
         "What the antenna sees in one slot",
     )
-    return Section(
-        "What arrives, and what is decoded", slot_finding(trace), (*present([drawn]), *figures_of(trace)[:1])
-    )
+    return Section("What arrives, and what is decoded", slot_finding(trace), present([drawn, decoded_figure(trace)]))
 
 
 def slot_finding(trace: Trace) -> str:
@@ -93,10 +91,12 @@ def counts_finding(rows: Sequence[Row]) -> str:
 
 
 def _training(rows: Sequence[Row], curves: Mapping[str, Sequence[Sequence[float]]], command: str) -> Section:
-    lines = {name: [tuple(point) for point in curve] for name, curve in curves.items()}
+    hardest = min(row["snr_db"] for row in rows if row["snr_db"] is not None)
+    shown = ["perfect", *(name for name in curves if name.endswith(f", {hardest:g} dB"))]
+    lines = {name: [tuple(point) for point in curves[name]] for name in shown}
     drawn = [
         accuracy_by_snr(rows, []),
-        lines_of(lines, "round", label_of("test_accuracy"), "Test accuracy by round", limits=SHARE),
+        lines_of(lines, "round", label_of("test_accuracy"), f"Test accuracy by round, at {hardest:g} dB", limits=SHARE),
     ]
     table = table_of("Uplinks", list(rows), (*COLUMNS, "num_active_mae", "seconds"))
     links = {"result.json": "result.json"}
@@ -112,7 +112,8 @@ def training_finding(rows: Sequence[Row]) -> str:
     return (
         f"Forty devices, of which seven to thirteen train in each round. Without radio errors the model gets {perfect:.1%} "
         f"of the test images right. Over the noisy air it gets {best['test_accuracy_last5']:.1%} with {best['uplink']} at "
-        f"{best['snr_db']:g} dB, and {worst['test_accuracy_last5']:.1%} with {worst['uplink']} at {worst['snr_db']:g} dB."
+        f"{best['snr_db']:g} dB, and {worst['test_accuracy_last5']:.1%} with {worst['uplink']} at {worst['snr_db']:g} dB. "
+        "A difference of two points may be chance: there are 360 test images."
     )
 
 

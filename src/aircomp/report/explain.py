@@ -98,25 +98,32 @@ def first_layers(net: AmpDaNet, depth: int) -> AmpDaNet:
     return cut.to(next(net.parameters()).device).eval().requires_grad_(False)
 
 
+def decoded_figure(trace: Trace) -> Figure:
+    """Draw what was sent in the slot beside what was decoded."""
+    shown = _shown(trace)
+    names = [f"#{j}" for j in shown]
+    truth = [(n, float(trace.truth[j])) for n, j in zip(names, shown, strict=True)]
+    soft = [(n, float(trace.estimates[-1, j])) for n, j in zip(names, shown, strict=True)]
+    whole = [(n, float(trace.decoded[j])) for n, j in zip(names, shown, strict=True)]
+    return bars(
+        {"sent": truth, "soft count": soft, "rounded": whole},
+        x="devices",
+        y="codeword",
+        title="What was sent, and what was decoded",
+        alt=f"True and decoded counts of codewords {', '.join(names)}.",
+    )
+
+
 def figures_of(trace: Trace) -> tuple[Figure, ...]:
     """Draw the slot: which codewords, how the estimate settles, and how the residual falls."""
     shown = _shown(trace)
     names = [f"#{j}" for j in shown]
     steps = ["start", *(str(i) for i in range(1, len(trace.estimates)))]
-    truth = [(n, float(trace.truth[j])) for n, j in zip(names, shown, strict=True)]
-    soft = [(n, float(trace.estimates[-1, j])) for n, j in zip(names, shown, strict=True)]
-    whole = [(n, float(trace.decoded[j])) for n, j in zip(names, shown, strict=True)]
     matrix = [[round(float(e), 2) + 0.0 for e in trace.estimates[:, j]] for j in shown]
     residuals = {"residual": list(enumerate(trace.residuals.tolist()))}
     accuracy = {"whole round": list(enumerate(trace.round_accuracy))}
     return (
-        bars(
-            {"sent": truth, "soft count": soft, "rounded": whole},
-            x="devices",
-            y="codeword",
-            title="What was sent, and what was decoded",
-            alt=f"True and decoded counts of codewords {', '.join(names)}.",
-        ),
+        decoded_figure(trace),
         heatmap(
             matrix,
             rows=names,

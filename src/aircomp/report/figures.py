@@ -22,7 +22,7 @@ Points = Sequence[tuple[Any, ...]]
 INK = "#010203"
 """Stands for the colour of the page's text until the SVG is written."""
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#c46b9c", "#7a70cf", "#a67c00", "#7f8790")
-"""After Okabe and Ito, told apart by every kind of sight; each has a contrast of 3 on white and on near-black."""
+"""The colour-blind-safe palette of Okabe and Ito; each colour has a contrast of 3 on white and on near-black."""
 MARKERS = "osD^vPX"
 DASHES = ("-", "--", ":", "-.")
 LARGEST = 1e30
@@ -100,7 +100,7 @@ def lines(
         axes.set(xlabel=_label(x), ylabel=_label(y))
         values = [point[1] for points in drawable.values() for point in points]
         if log and values:
-            _logarithmic(axes.yaxis, values)
+            logarithmic(axes.yaxis, values)
         elif limits is not None:
             axes.set_ylim(*limits)
         _legend(figure, axes)
@@ -136,7 +136,7 @@ def bars(series: Mapping[str, Points], *, x: str, y: str, title: str, alt: str, 
         axes.set_yticks(range(len(categories)), [_label(c) for c in categories])
         axes.set(xlabel=_label(x), ylabel=_label(y), ylim=(len(categories) - 0.4, -0.6))
         if log and values:
-            _logarithmic(axes.xaxis, values)
+            logarithmic(axes.xaxis, values)
         axes.margins(x=0.14)  # room for the numbers
         axes.grid(visible=False, axis="y")
         _legend(figure, axes)
@@ -236,7 +236,7 @@ def _reference(axes: "Axes", number: int, label: str, reference: float | Points,
         axes.axhline(reference, **style)
 
 
-def _logarithmic(axis: "Axis", values: Sequence[float]) -> None:
+def logarithmic(axis: "Axis", values: Sequence[float]) -> None:
     """Make an axis logarithmic with plain numbers on it, closer together where it spans little."""
     from matplotlib.ticker import LogLocator, NullFormatter
 

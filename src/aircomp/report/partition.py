@@ -24,8 +24,8 @@ def draw_partition(
 ) -> Path:
     """Draw each holder's share of every class, the base station on top, and return `path`.
 
-    Colours are shares of the holder's own samples (light to dark of one hue, the same to every kind of sight); up to
-    50 devices and 20 classes, the cells also say how many samples they are.
+    Colours are shares of the holder's own samples, light to dark of one hue, which is safe for colour-blind readers.
+    Up to 50 devices and 20 classes, the cells also show the number of samples.
 
     Args:
         partition: Who holds which samples.

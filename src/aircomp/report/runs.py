@@ -1,4 +1,4 @@
-"""Finished runs as they lie on disk: read without trust, named so that no two are confused."""
+"""Finished runs on disk: checked when they are read, and named so that no two are confused."""
 
 import os
 import shlex

@@ -11,6 +11,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ class Expected:
         """Its name in headings of figures and blocks."""
         return f"{self.scale.name}-{self.result.name}"
 
-    @property
+    @cached_property
     def fields(self) -> list[str]:
         """What a page shows of it."""
         found = dict.fromkeys(name for row in self.rows for name in measured(row))
@@ -73,10 +74,15 @@ class Expected:
         """What measures it anew."""
         return f"aircomp reproduce {self.result.name} --scale {self.scale.name} --seeds {self.seeds}"
 
-    @property
+    @cached_property
     def claims(self) -> list[Row]:
         """What became of the paper's claims."""
         return claims.judge(claims.CLAIMS[self.result.name], self.rows, self.scale)
+
+    @cached_property
+    def figure(self) -> Figure | None:
+        """Its figure; None where there is nothing to draw."""
+        return figure_of(self)
 
 
 def write_pages(docs: Path) -> list[Path]:
@@ -97,9 +103,8 @@ def pages(docs: Path) -> dict[Path, str]:
         if here := [every for every in everything if every.scale is scale]:
             found[docs / "results" / f"{scale.name}.md"] = _page(scale, here)
     for every in everything:
-        figure = figure_of(every)
-        if figure is not None:
-            found[docs / "figures" / f"{every.name}.svg"] = standalone_svg(figure)
+        if every.figure is not None:
+            found[docs / "figures" / f"{every.name}.svg"] = standalone_svg(every.figure)
     return found | _with_blocks(docs, everything)
 
 
@@ -134,9 +139,8 @@ def _section(every: Expected) -> str:
     )
     parts = [f"## {every.result.title}", f"The paper: {every.result.claim}", f"```sh\n{every.command}\n```"]
     parts.append(f"Measured with version {about['version']}: {machine}. {about.get('note', '')}".strip())
-    figure = figure_of(every)
-    if figure is not None:
-        parts.append(f"![{figure.alt}](../figures/{every.name}.svg)")
+    if every.figure is not None:
+        parts.append(f"![{every.figure.alt}](../figures/{every.name}.svg)")
     parts += [markdown(table) for table in tables_of(every)]
     if every.claims:
         parts.append(markdown(Table("What became of the claims", claims.HEADINGS, every.claims, "")))

@@ -1,4 +1,4 @@
-"""How well do decoders do on saved rounds? Same slots and same noise for each of them."""
+"""How well do decoders do on saved rounds? Each decoder gets the same slots and the same noise."""
 
 import statistics
 import time

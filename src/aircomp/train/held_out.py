@@ -23,7 +23,7 @@ def measure_layer(
 ) -> list[Row]:
     """Decode a sample of every round at the paper's SNRs; return one row for each SNR.
 
-    The SNR refers to the slot unless training knew only the round: so it compares with the paper.
+    The SNR refers to the slot, as in the paper, unless the layer was trained with one noise variance for the round.
     """
     reference = "round" if settings.snr_reference == "round" else "slot"
     decoder = layer.decoder(snr_reference=reference)

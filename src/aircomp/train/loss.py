@@ -14,15 +14,17 @@ class LossSettings(Settings):
     """Weights of the terms beside the squared error of the counts, which has weight one."""
 
     sparsity: float = Field(default=0.01, ge=0)
-    """Of the soft counts' sum over the true one (paper: λ₁ = 0.01)."""
+    """Weight of the ratio of the soft counts' sum to the true sum (paper: λ₁ = 0.01)."""
     orthogonality: float = Field(default=0.001, ge=0)
-    """Of the codebook transform's distance from an orthogonal one (paper: λ_W = 0.001)."""
+    """Weight of the codebook transform's distance from an orthogonal one (paper: λ_W = 0.001)."""
     activity: float = Field(default=0.01, ge=0)
-    """Of the squared error of the number of active devices (paper: λ_K = 0.01)."""
+    """Weight of the squared error of the number of active devices (paper: λ_K = 0.01)."""
     quantization: float = Field(default=0.0, ge=0)
-    """Of the aggregate's error against the unquantised one; needs raw fragments (paper: 0, and 0.1 as a variant)."""
+    """Weight of the aggregate's error against the unquantised aggregate; needs raw fragments (paper: 0, in a variant
+    0.1)."""
     update: float = Field(default=0.0, ge=0)
-    """Of the aggregate's error against that of the true counts: what an error costs, not only that there is one."""
+    """Weight of the aggregate's error against the aggregate of the true counts: it weighs an error of a count by what
+    it does to the update."""
 
 
 Scalar = Float[Tensor, ""]

@@ -31,16 +31,16 @@ class PretrainSettings(Settings):
     seed: int = Field(default=0, ge=0)
     """Everything random derives from it."""
     epochs: int = Field(default=500, ge=1)
-    """At most so many (paper: 500)."""
+    """Most epochs (paper: 500)."""
     samples_per_epoch: int | None = Field(default=None, ge=1)
     """Slots trained on between two validations; all training samples if not given, as in the paper."""
     seconds: float | None = Field(default=None, gt=0)
-    """Time limit: no epoch is begun that would not end within it."""
+    """Time limit in seconds; an epoch that would end later is not begun."""
     learning_rate: float = Field(default=1e-4, gt=0, le=1)
-    """Of Adam (paper: 1e-4)."""
+    """Learning rate of Adam (paper: 1e-4)."""
     schedule: Literal["halving", "cosine"] = "halving"
-    """How the learning rate falls: halved when nothing improves (the paper's), or along half a cosine over all epochs,
-    which then all run."""
+    """How the learning rate falls. halving: it is halved when the loss stops improving (the paper's). cosine: along
+    half a cosine over all epochs; training then never ends early."""
     halve_after: int = Field(default=10, ge=1)
     """Epochs without improvement after which the learning rate is halved (paper: 10)."""
     patience: int = Field(default=20, ge=1)
@@ -48,7 +48,7 @@ class PretrainSettings(Settings):
     tolerance: float = Field(default=1e-6, ge=0)
     """By how much the validation loss must fall to count as an improvement (paper: 1e-6)."""
     clip_norm: float | None = Field(default=None, gt=0)
-    """Longest gradient that a step may follow; a longer one is shortened to it (paper: none)."""
+    """Largest norm of a gradient; a longer one is scaled down to it (paper: no limit)."""
     codeword_length: int = Field(default=64, ge=1, le=65_536)
     """Real channel uses of one slot (paper: l = 64)."""
     net: AmpDaNetSettings = AmpDaNetSettings()

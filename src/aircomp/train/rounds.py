@@ -45,17 +45,17 @@ class RoundsSettings(Settings):
     curvature_aware: bool = False
     """Quantise anew in a space where directions of low variance weigh more; needs raw fragments."""
     validation_fraction: float = Field(default=0.1, gt=0, lt=1)
-    """Share of the rounds that choose the best epoch; at least one."""
+    """Share of the rounds that are used to choose the best epoch; at least one round."""
     test_fraction: float = Field(default=0.1, gt=0, lt=1)
-    """Share of the rounds kept for the final table; at least one."""
+    """Share of the rounds kept for the final table; at least one round."""
     train_samples: int | None = Field(default=None, ge=1)
     """Slots drawn once from the training rounds, or all of them (paper: 64,000)."""
     validation_samples: int = Field(default=4_096, ge=1)
-    """Slots of the validation rounds, the same with the same noise in every epoch (paper: 8,000)."""
+    """Slots of the validation rounds; every epoch has the same slots and the same noise (paper: 8,000)."""
     test_samples: int = Field(default=10_000, ge=1)
     """Slots of the test rounds for the final table (paper: 10,000)."""
     batch_slots: int = Field(default=64, ge=1, le=65_536)
-    """Slots of one batch, all of one round; a step of the optimiser each (paper: 64)."""
+    """Slots of one batch, all from one round; each batch is one step of the optimiser (paper: 64)."""
     snr_db_low: float = Field(default=0.0, ge=-40, le=60)
     """Each batch draws its SNR uniformly in decibels, from here …"""
     snr_db_high: float = Field(default=20.0, ge=-40, le=60)
@@ -63,7 +63,8 @@ class RoundsSettings(Settings):
     snr_reference: Literal["slot", "round", "mixed"] = "mixed"
     """What the SNR refers to: each slot's power (the paper's code), the mean over the batch, or a coin toss for each."""
     side_information: bool = False
-    """Whether slots come with rates of their own, from their layer and the base station's codeword (paper: no)."""
+    """Whether slots have rates of their own, from side information: their layer and the base station's codeword
+    (paper: no)."""
 
     @model_validator(mode="after")
     def _check(self) -> "RoundsSettings":
