@@ -22,7 +22,7 @@ from aircomp.fl.models import ModelSettings
 from aircomp.fl.own import OwnParts
 from aircomp.fl.participation import ParticipationSettings
 from aircomp.server.step import ServerSettings
-from aircomp.uplinks.receivers import receiver_names
+from aircomp.uplinks.receivers import INFORMED
 from aircomp.uplinks.settings import UplinkSettings
 
 
@@ -75,7 +75,18 @@ LATER = {
     },
     **{
         f"uplink.{name}": getattr(UplinkSettings(), name).model_dump()
-        for name in ("amp_da", "gamp", "posterior", "nnls", "analog", "widened", "blind", "semi_blind", "covariance")
+        for name in (
+            "amp_da",
+            "gamp",
+            "posterior",
+            "nnls",
+            "analog",
+            "widened",
+            "blind",
+            "semi_blind",
+            "covariance",
+            "md_aircomp",
+        )
     },
 }
 """Settings that came later, at values that change nothing: there they are no part of a run's identity, so that runs which
@@ -111,7 +122,7 @@ class Experiment(Settings):
             Needs({"model.norm": ("batch",), "own.model": Except("")}),
         ),
         "uplink.side_information": (
-            Needs({"uplink.name": ("gamp", "posterior", "amp-da-net", *receiver_names()), "own.decoder": Except("")}),
+            Needs({"uplink.name": ("gamp", "posterior", "amp-da-net", *INFORMED), "own.decoder": Except("")}),
         ),
         "data.name": needs("own.dataset", "", refused=True),
         "model": needs("own.model", "", refused=True),
