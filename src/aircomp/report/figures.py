@@ -143,6 +143,39 @@ def bars(series: Mapping[str, Points], *, x: str, y: str, title: str, alt: str, 
         return Figure(title, svg_of(figure), alt)
 
 
+def scatter(
+    series: Mapping[str, Sequence[tuple[float, float, str]]], *, x: str, y: str, title: str, alt: str
+) -> Figure:
+    """Draw points with their names in a plane of one scale, around the unit circle.
+
+    Args:
+        series: Points (x, y, name) of each colour by its label; one without points keeps its colour free.
+        x: Heading of the horizontal axis.
+        y: Heading of the vertical axis.
+        title: What stands above the figure.
+        alt: What it shows, in words.
+    """
+    with _style():
+        figure, axes = _blank(legend=len(series) + 1, height=4.2)
+        turn = [math.tau * step / 100 for step in range(101)]
+        circle: Any = {"color": INK, "alpha": 0.4, "linewidth": 1.0, "linestyle": DASHES[1], "label": "unit circle"}
+        axes.plot([math.cos(t) for t in turn], [math.sin(t) for t in turn], **circle)
+        axes.axhline(0, color=INK, linewidth=0.6, alpha=0.4)
+        axes.axvline(0, color=INK, linewidth=0.6, alpha=0.4)
+        for number, (label, points) in enumerate(series.items()):
+            if points:
+                places = [[point[i] for point in points] for i in (0, 1)]
+                colour, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
+                axes.plot(*places, marker, color=colour, label=_label(label))
+            for right, up, name in points:
+                axes.annotate(_label(name), (right, up), (5, 4), textcoords="offset points", fontsize=8)
+        axes.set(xlabel=_label(x), ylabel=_label(y))
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.margins(0.2)  # room for the names
+        _legend(figure, axes)
+        return Figure(title, svg_of(figure), alt)
+
+
 def heatmap(
     matrix: Sequence[Sequence[float]],
     *,
