@@ -8,13 +8,13 @@ import torch
 from aircomp.channel import ChannelSettings, PowerSettings
 from aircomp.cli import main
 from aircomp.errors import ConfigError
-from aircomp.report.faded import FadedSlot, constellation, look_at_slot, rows_of
+from aircomp.report.faded import FadedSlot, constellation, hear_round, look_at_slot, rows_of
 
 
 def looked(receiver, antennas, slot=5, power="none", **channel):
     settings = ChannelSettings(kind="fading", snr_db=15.0, antennas=antennas, block_slots=32, **channel)
-    sizes = {"num_active": 6, "num_slots": 64}
-    return look_at_slot(receiver, settings, PowerSettings(control=power, threshold=0.5), **sizes, slot=slot, seed=1)
+    control = PowerSettings(control=power, threshold=0.5)
+    return look_at_slot(hear_round(receiver, settings, control, num_active=6, num_slots=64, seed=1), slot)
 
 
 def test_devices_that_invert_their_gain_arrive_at_one_or_not_at_all():

@@ -56,6 +56,10 @@ JOBS = {
         Job("exchanged", {"uplink": uplink, "readouts": ["auto"], "snr_db": 0.0, "rounds": 1, "seed": 0}, (COLLECTED,))
         for uplink in ({"name": "gamp", "energy": "matched"}, {"name": "analog"})
     ],
+    "faded": [
+        Job("faded", {"uplink": uplink, "power": power, "antennas": 4, "snr_db": 5.0, "seed": 0, "slots": 40})
+        for uplink, power in (("blind", "none"), ("md-aircomp", "inversion"))
+    ],
     "collect": [COLLECTED],
     "pretrain": [TRAINED],
     "evaluate": [Job("evaluate", DECODED, (COLLECTED,))],
@@ -156,7 +160,7 @@ def test_a_raised_version_renames_its_jobs_and_all_that_need_them(monkeypatch):
 
     assert renamed("collect") == {"collect", "pretrain", "evaluate", "geometry", "quantize", "bias", "exchanged"}
     assert renamed("short") == {"pretrain", "geometry"}
-    assert renamed("digits") == set(KINDS)
+    assert renamed("digits") == set(KINDS) - {"faded"}  # whose rounds are drawn, not trained
     assert renamed("cifar10") == set()
 
 

@@ -144,11 +144,11 @@ def _layer_by_layer(options: Options, out: Path, command: str, config: dict[str,
 def _faded(
     options: Options, experiment: Experiment, out: Path, command: str, config: dict[str, Any]
 ) -> tuple[list[Row], Path]:
-    from aircomp.report.faded import look_at_slot, rows_of, write_faded
+    from aircomp.report.faded import hear_round, look_at_slot, rows_of, write_faded
 
     receiver, antennas = experiment.uplink.name, experiment.channel.antennas
-    sizes = {"num_active": options.num_active, "num_slots": NUM_SLOTS}
-    slot = look_at_slot(receiver, experiment.channel, experiment.power, **sizes, slot=options.slot, seed=options.seed)
+    sizes = {"num_active": options.num_active, "num_slots": NUM_SLOTS, "seed": options.seed}
+    slot = look_at_slot(hear_round(receiver, experiment.channel, experiment.power, **sizes), options.slot)
     heard = "one antenna" if antennas == 1 else f"{antennas} antennas"
     text = (
         f"{int(slot.speaking.sum())} of {options.num_active} devices each send a codeword at the same time, at "

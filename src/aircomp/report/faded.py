@@ -14,6 +14,7 @@ from aircomp.channel.signal import slot_blocks
 from aircomp.common import rng as rngs
 from aircomp.common.packing import pack
 from aircomp.common.results import Row
+from aircomp.decode.base import Decoded
 from aircomp.decode.receiver import Reception
 from aircomp.encode.codebook import make_codebook
 from aircomp.encode.signal import Codewords
@@ -53,17 +54,44 @@ class FadedSlot:
         return (self.decoded >= self.truth)[self.chosen.long()]
 
 
-def look_at_slot(
+@dataclass(frozen=True)
+class FadedRound:
+    """A round behind fading: what was sent through which channel, and what the receiver counted."""
+
+    chosen: Int[Tensor, "devices slots"]
+    csi: Csi
+    speaking: Bool[Tensor, "devices slots"] | None
+    """None: everybody throughout."""
+    counts: Int[Tensor, "slots codewords"]
+    """Of those that send."""
+    decoded: Decoded
+
+    @property
+    def accuracy(self) -> float:
+        """Of the counts."""
+        return count_accuracy(self.counts, self.decoded.counts)
+
+
+def hear_round(
     receiver: str,
     channel: ChannelSettings,
     power: PowerSettings,
     *,
     num_active: int,
     num_slots: int,
-    slot: int,
     seed: int,
-) -> FadedSlot:
-    """Send a round through a fading channel, let a receiver count, and follow one slot.
+    told: float | None = None,
+) -> FadedRound:
+    """Send a round of popular and rare codewords through a fading channel, and let a receiver count.
+
+    Args:
+        receiver: One of `receiver_names()`.
+        channel: Its gains and noise.
+        power: What devices do about them.
+        num_active: Devices.
+        num_slots: Of the round.
+        seed: Everything random derives from it.
+        told: The number of devices, if the receiver need not estimate it.
 
     Raises:
         ConfigError: If the receiver does not fit the channel.
@@ -75,20 +103,25 @@ def look_at_slot(
     csi = air.sound(num_active, num_slots * uses, rng=rngs.generator(seed, "fading"))
     received = air.carry(Codewords(chosen, codebook), csi, rng=rngs.generator(seed, "explained noise"))
     blocks = tuple(csi.at_receiver.slot_blocks(num_slots, uses))
-    seen = Reception(pack(received), popularity, blocks, gain_model=csi.at_receiver.gain_model)
+    seen = Reception(pack(received), popularity, blocks, gain_model=csi.at_receiver.gain_model, num_active=told)
     decoded = joined(make_receiver(receiver, codebook).receive(seen))
     speaking = csi.at_devices.speaking(num_slots, uses)
-    counts = sent_counts(chosen, speaking, 1, NUM_CODEWORDS)
-    arriving, own = _gains(csi, num_slots, slot)
+    return FadedRound(chosen, csi, speaking, sent_counts(chosen, speaking, 1, NUM_CODEWORDS), decoded)
+
+
+def look_at_slot(whole: FadedRound, slot: int) -> FadedSlot:
+    """Follow one slot of a round."""
+    arriving, own = _gains(whole.csi, len(whole.counts), slot)
+    everybody = torch.ones(len(whole.chosen), dtype=torch.bool)
     return FadedSlot(
-        chosen=chosen[:, slot],
+        chosen=whole.chosen[:, slot],
         arriving=arriving,
         own=own,
-        speaking=torch.ones(num_active, dtype=torch.bool) if speaking is None else speaking[:, slot],
-        truth=counts[slot],
-        soft=decoded.mean[slot],
-        decoded=decoded.counts[slot],
-        round_accuracy=count_accuracy(counts, decoded.counts),
+        speaking=everybody if whole.speaking is None else whole.speaking[:, slot],
+        truth=whole.counts[slot],
+        soft=whole.decoded.mean[slot],
+        decoded=whole.decoded.counts[slot],
+        round_accuracy=whole.accuracy,
     )
 
 

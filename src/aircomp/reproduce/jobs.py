@@ -34,6 +34,7 @@ VERSIONS = {
     "disturbed": 1,
     "bias": 1,
     "exchanged": 1,
+    "faded": 1,
     "collect": 1,
     "pretrain": 1,
     "evaluate": 1,
