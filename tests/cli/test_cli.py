@@ -127,6 +127,12 @@ def test_cost_counts_the_learned_decoders_convolutions(tmp_path):
     assert rows["posterior"] is None
 
 
+def test_cost_does_not_say_that_a_receiver_for_fading_works_for_nothing(tmp_path):
+    assert call("cost", "--parameters", "20", "--uplink", "blind", "analog", "--out", tmp_path) == 0
+    rows = {row["uplink"]: row["base_station_gflop"] for row in read_json(tmp_path / "result.json")["rows"]}
+    assert rows == {"blind": None, "analog": 0.0}
+
+
 @pytest.mark.seconds
 def test_a_demo_is_a_page_and_replaces_only_what_it_made(tmp_path, capsys):
     demo = ["demo", "--rounds", "1", "--snr-db", "5", "--workers", "1", "--out", tmp_path]

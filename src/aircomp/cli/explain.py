@@ -1,30 +1,50 @@
-"""`aircomp explain`: one slot decoded layer by layer, drawn."""
+"""`aircomp explain`: one slot drawn, decoded layer by layer or heard through fading."""
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 
+from aircomp.channel import ChannelSettings, PowerSettings
 from aircomp.channel.snr import LOWEST_SNR_DB
-from aircomp.cli.common import output_directory, parse, print_table
+from aircomp.cli.common import given_settings, output_directory, parse, print_table, with_full_names
 from aircomp.common import results
-from aircomp.common.checks import check_number
+from aircomp.common.checks import check_choice, check_number
 from aircomp.common.outdir import open_directory
+from aircomp.common.results import Row
+from aircomp.common.settings import check_given
+from aircomp.errors import ConfigError
+from aircomp.fl.configure import check_phase, heard_by
+from aircomp.fl.experiment import Experiment
 from aircomp.layer import CommunicationLayer
 from aircomp.measure.fields import columns_of
+from aircomp.uplinks.receivers import receiver_names
+
+
+class Air(ChannelSettings):
+    """What lies between the devices and the base station; the SNR is --snr-db."""
+
+    snr_db: Annotated[float, tyro.conf.Suppress] = 5.0
 
 
 @dataclass(frozen=True)
 class Options:
-    """Send one round over the air and show how the learned decoder decodes one of its slots, layer by layer.
+    """Send one round over the air and show one of its slots.
+
+    Without fading, show how the learned decoder decodes it, layer by layer. With fading, show how the devices' signals
+    arrive, who is silent, and what the receiver counted beside what was sent.
 
     Examples:
       aircomp explain
       aircomp explain --snr-db 3 --slot 7 --num-active 12
       aircomp explain --layer runs/layer
+      aircomp explain --channel fading --channel.antennas 8
+      aircomp explain --channel fading --power.control inversion --channel.errors.phase-deg 30
     """
 
     snr_db: float = 5.0
@@ -34,7 +54,11 @@ class Options:
     slot: int = 0
     """Which of the 512 slots."""
     layer: Path | None = None
-    """Directory of a trained layer; by default the one that comes with the package."""
+    """Without fading: directory of a trained layer; by default the one that comes with the package."""
+    uplink: str | None = None
+    """With fading: the receiver; by default widened where signals arrive in phase, and blind elsewhere."""
+    channel: Air = field(default_factory=Air)
+    power: PowerSettings = field(default_factory=PowerSettings)
     seed: int = 0
     """Everything random derives from it."""
     out: Path | None = None
@@ -48,29 +72,89 @@ NUM_SLOTS = 512
 
 
 def run(args: Sequence[str]) -> None:
-    """Trace a slot and write its page."""
-    from aircomp.report.explain import example_round, rows_of, trace_slot, write_explanation
-
-    options = parse(Options, args, "explain")
+    """Follow a slot and write its page."""
+    words = with_full_names(args, _full_name)
+    options = parse(Options, words, "explain")
     check_number("slot", options.slot, low=0, high=NUM_SLOTS - 1, integer=True)
     check_number("num_active", options.num_active, low=1, high=100, integer=True)
     check_number("seed", options.seed, low=0, integer=True)
     check_number("snr_db", options.snr_db, low=LOWEST_SNR_DB, high=sys.float_info.max)
+    experiment = _experiment(options)
+    check_given(experiment, given_settings(Experiment, words))
+    check_phase(experiment)
+    faded = options.channel.kind == "fading"
+    config = {k: str(v) if isinstance(v, Path) else v for k, v in dataclasses.asdict(options).items()}
+    config |= {"channel": options.channel.model_dump(), "power": options.power.model_dump()}
+    command = _without_output(args)
+    with output_directory(options.out, "explain") as out, open_directory(out, "explain", overwrite=options.overwrite):
+        if faded:
+            rows, page = _faded(options, experiment, out, command, config)
+        else:
+            rows, page = _layer_by_layer(options, out, command, config)
+        results.write_result(out / "result.json", "explain", config, options.seed, rows)
+    print_table("one slot, device by device" if faded else "one slot, layer by layer", rows, columns_of(rows[0]))
+    print(page)
+
+
+def _without_output(args: Sequence[str]) -> str:
+    """Return the command that shows the slot again, safe to paste into a shell, wherever its page went."""
+    kept = [
+        word
+        for before, word in zip(["", *args], args, strict=False)
+        if before != "--out" and word not in ("--out", "--overwrite") and not word.startswith("--out=")
+    ]
+    return shlex.join(["aircomp", "explain", *kept])
+
+
+def _full_name(path: str) -> str:
+    return "channel.kind" if path == "channel" else path
+
+
+def _experiment(options: Options) -> Experiment:
+    """Return what is sent as a federated run would describe it, so that settings are checked in the same words."""
+    faded = options.channel.kind == "fading"
+    if faded and options.layer is not None:
+        raise ConfigError("--layer was given, but receivers for fading take no trained layer; leave it out")
+    if options.uplink is not None:
+        check_choice("uplink", options.uplink, receiver_names())
+        if not faded:
+            raise ConfigError(f"--uplink {options.uplink} is a receiver for fading; add --channel fading")
+    given = () if options.uplink is None else ("uplink.name",)
+    name = options.uplink or ("ideal" if faded else "amp-da-net")
+    air = options.channel.model_dump() | {"snr_db": options.snr_db}
+    return heard_by(Experiment(uplink={"name": name}, channel=air, power=options.power.model_dump()), given)
+
+
+def _layer_by_layer(options: Options, out: Path, command: str, config: dict[str, Any]) -> tuple[list[Row], Path]:
+    from aircomp.report.explain import example_round, rows_of, trace_slot, write_explanation
+
     layer = CommunicationLayer.load(options.layer)
     counts, popularity = example_round(
         len(layer.codebook), num_active=options.num_active, num_slots=NUM_SLOTS, seed=options.seed
     )
-    config = {k: str(v) if isinstance(v, Path) else v for k, v in dataclasses.asdict(options).items()}
-    command = f"aircomp explain --snr-db {options.snr_db:g} --num-active {options.num_active} --slot {options.slot}"
     text = (
         f"{options.num_active} devices each send one of {len(layer.codebook)} codewords at the same time, at "
         f"{options.snr_db:g} dB. The decoder starts from how often each codeword is used in the round, and every layer "
         "explains more of what the antenna received. Row 0 of the table is the start."
     )
-    with output_directory(options.out, "explain") as out, open_directory(out, "explain", overwrite=options.overwrite):
-        trace = trace_slot(layer, counts, popularity, snr_db=options.snr_db, slot=options.slot, seed=options.seed)
-        rows = rows_of(trace)
-        results.write_result(out / "result.json", "explain", config, options.seed, rows)
-        page = write_explanation(trace, out, text=text, command=command, config=config)
-    print_table("one slot, layer by layer", rows, columns_of(rows[0]))
-    print(page)
+    trace = trace_slot(layer, counts, popularity, snr_db=options.snr_db, slot=options.slot, seed=options.seed)
+    return rows_of(trace), write_explanation(trace, out, text=text, command=command, config=config)
+
+
+def _faded(
+    options: Options, experiment: Experiment, out: Path, command: str, config: dict[str, Any]
+) -> tuple[list[Row], Path]:
+    from aircomp.report.faded import hear_round, look_at_slot, rows_of, write_faded
+
+    receiver, antennas = experiment.uplink.name, experiment.channel.antennas
+    sizes = {"num_active": options.num_active, "num_slots": NUM_SLOTS, "seed": options.seed}
+    slot = look_at_slot(hear_round(receiver, experiment.channel, experiment.power, **sizes), options.slot)
+    heard = "one antenna" if antennas == 1 else f"{antennas} antennas"
+    text = (
+        f"{int(slot.speaking.sum())} of {options.num_active} devices each send a codeword at the same time, at "
+        f"{options.snr_db:g} dB, to {heard}. The first figure shows the complex gain with which each device arrives at the "
+        "first antenna, by number; one that is silent in this block stands where its own gain is. The second shows how many "
+        f"devices the receiver {receiver} thought had sent each codeword. In the whole round it is right about "
+        f"{slot.round_accuracy:.0%} of the counts."
+    )
+    return rows_of(slot), write_faded(slot, out, text=text, command=command, config=config)

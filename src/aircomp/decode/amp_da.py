@@ -64,7 +64,7 @@ class AmpDa(BaseDecoder):
         exact = heard.exact()
         if exact is not None:
             return exact
-        largest = _largest_count(heard.received, heard.popularity, heard.codebook, heard.num_active)
+        largest = bound_of_counts(heard.received, heard.popularity, heard.codebook, heard.num_active)
         mean, noise = self._iterate(heard.received, heard.codebook, largest, heard.noise_var)
         return heard.conclude(mean, noise, heard.num_active)
 
@@ -233,7 +233,7 @@ def _round_mean(parts: list[Tensor]) -> float:
     return torch.cat(parts).double().mean().item()
 
 
-def _largest_count(received: Tensor, popularity: Tensor, codebook: Tensor, num_active: float | None) -> int:
+def bound_of_counts(received: Tensor, popularity: Tensor, codebook: Tensor, num_active: float | None) -> int:
     """Return the prior's M: the number of devices (as published), or at least 16 and twice a rough estimate of it."""
     if num_active is not None:
         return max(1, round(num_active))

@@ -17,7 +17,7 @@ from aircomp.common.gains import GainModel
 from aircomp.decode.base import MAX_DEVICES, Decoded, check_num_active, check_popularity, check_unit_norm
 from aircomp.decode.rounding import conclude
 from aircomp.decode.side import FIRST_ITERATIONS, check_groups, slot_rates
-from aircomp.errors import ShapeError
+from aircomp.errors import ConfigError, ShapeError
 
 CHUNK = 256
 """Slots decoded at a time: bounds the temporaries, changes nothing else."""
@@ -132,6 +132,19 @@ def _in_chunks(run: Run, heard: Tensor, rate: Tensor, iterations: int) -> Tensor
         rows = slice(first, first + CHUNK)
         mean[rows] = run(heard[rows], rate if len(rate) == 1 else rate[rows], iterations)
     return mean
+
+
+def check_phase(seen: Reception, name: str) -> None:
+    """Check that devices' gains have a common phase, for a receiver that needs one.
+
+    Raises:
+        ConfigError: If they have not.
+    """
+    if seen.gain_model.mean <= 0:
+        raise ConfigError(
+            f"the receiver {name!r} needs gains of a common phase; use power.control = 'inversion' or 'phase', "
+            "or the uplink 'blind'"
+        )
 
 
 def conclude_blocks(

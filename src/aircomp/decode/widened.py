@@ -27,13 +27,13 @@ from aircomp.decode.prior import AGREEMENT
 from aircomp.decode.receiver import (
     Reception,
     check_complex_codebook,
+    check_phase,
     check_reception,
     conclude_blocks,
     expected_counts,
     soft_counts,
 )
 from aircomp.decode.table import CountTable, largest_count
-from aircomp.errors import ConfigError
 
 NOISE_PASSES = 2
 """Decodings of some slots that settle the noise: estimates for exact gains take their spread for noise."""
@@ -171,11 +171,7 @@ class Widened:
         """
         seen = check_reception(seen, self.codebook)
         popularity, model = seen.popularity, seen.gain_model
-        if model.mean <= 0:
-            raise ConfigError(
-                "the receiver 'widened' needs gains of a common phase; use power.control = 'inversion' or 'phase', "
-                "or the uplink 'blind'"
-            )
+        check_phase(seen, "widened")
         y = unpack(seen.received[0], self.rows.shape[1])
         groups = seen.all_blocks if model.silence else (slice(0, len(y)),)
         known = [self._estimate(y[rows], popularity, seen) for rows in groups]

@@ -22,7 +22,7 @@ from aircomp.fl.models import ModelSettings
 from aircomp.fl.own import OwnParts
 from aircomp.fl.participation import ParticipationSettings
 from aircomp.server.step import ServerSettings
-from aircomp.uplinks.receivers import receiver_names
+from aircomp.uplinks.receivers import INFORMED
 from aircomp.uplinks.settings import PILOTED, UplinkSettings
 
 
@@ -78,7 +78,7 @@ LATER = {
         f"uplink.{name}": getattr(UplinkSettings(), name).model_dump()
         for name in (
             *("amp_da", "gamp", "posterior", "nnls", "widened", "blind", "semi_blind", "covariance"),
-            *("analog", "tdma", "vote", "digits", "a_dsgd"),
+            *("md_aircomp", "analog", "tdma", "vote", "digits", "a_dsgd"),
         )
     },
 }
@@ -115,7 +115,7 @@ class Experiment(Settings):
             Needs({"model.norm": ("batch",), "own.model": Except("")}),
         ),
         "uplink.side_information": (
-            Needs({"uplink.name": ("gamp", "posterior", "amp-da-net", *receiver_names()), "own.decoder": Except("")}),
+            Needs({"uplink.name": ("gamp", "posterior", "amp-da-net", *INFORMED), "own.decoder": Except("")}),
         ),
         "data.name": needs("own.dataset", "", refused=True),
         "model": needs("own.model", "", refused=True),

@@ -33,6 +33,8 @@ FIELDS = {
     "axis": Field("against", "The size that a benchmark varies."),
     "value": Field("value", "The value of that size."),
     "codebook": Field("codebook", "The kind of random-access codebook."),
+    "known": Field("known, and receiver", "What must be known of the channel, and which receiver hears."),
+    "antennas": Field("antennas", "Of the base station."),
     "snr_db": Field("SNR", "The signal-to-noise ratio; `snr_reference` says of what.", "dB"),
     "snr_reference": Field("SNR refers to", "What the SNR refers to: a slot, a round, or what a device transmits."),
     "seeds": Field("seeds", "How many seeds the mean is of; `<field>_std` is the standard deviation over them."),

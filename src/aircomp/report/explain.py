@@ -42,12 +42,18 @@ class Trace:
     decoded: Int[Tensor, " codewords"]
 
 
-def example_round(num_codewords: int, *, num_active: int, num_slots: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Draw counts [slots, codewords] of devices that choose popular codewords more often, and the popularity."""
+def example_choices(num_codewords: int, *, num_active: int, num_slots: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Draw indices [devices, slots] of devices that choose popular codewords more often, and the popularity."""
     popularity = 1 / torch.arange(1.0, num_codewords + 1)
     rng = rngs.generator(seed, "explained round")
     indices = torch.multinomial(popularity.expand(num_active, -1), num_slots, replacement=True, generator=rng)
-    return count(indices, num_codewords), popularity / popularity.sum()
+    return indices, popularity / popularity.sum()
+
+
+def example_round(num_codewords: int, *, num_active: int, num_slots: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Draw the counts [slots, codewords] of such devices, and the popularity."""
+    indices, popularity = example_choices(num_codewords, num_active=num_active, num_slots=num_slots, seed=seed)
+    return count(indices, num_codewords), popularity
 
 
 @torch.no_grad()
@@ -100,7 +106,7 @@ def first_layers(net: AmpDaNet, depth: int) -> AmpDaNet:
 
 def decoded_figure(trace: Trace) -> Figure:
     """Draw what was sent in the slot beside what was decoded."""
-    shown = _shown(trace)
+    shown = most_telling(trace.truth, trace.estimates[1:].amax(0))
     names = [f"#{j}" for j in shown]
     truth = [(n, float(trace.truth[j])) for n, j in zip(names, shown, strict=True)]
     soft = [(n, float(trace.estimates[-1, j])) for n, j in zip(names, shown, strict=True)]
@@ -116,7 +122,7 @@ def decoded_figure(trace: Trace) -> Figure:
 
 def figures_of(trace: Trace) -> tuple[Figure, ...]:
     """Draw the slot: which codewords, how the estimate settles, and how the residual falls."""
-    shown = _shown(trace)
+    shown = most_telling(trace.truth, trace.estimates[1:].amax(0))
     names = [f"#{j}" for j in shown]
     steps = ["start", *(str(i) for i in range(1, len(trace.estimates)))]
     matrix = [[round(float(e), 2) + 0.0 for e in trace.estimates[:, j]] for j in shown]
@@ -181,7 +187,8 @@ def write_explanation(trace: Trace, out: Path, *, text: str, command: str, confi
     return write_page(out / "report.html", "Inside the decoder", [section])
 
 
-def _shown(trace: Trace) -> list[int]:
-    sent = trace.truth.argsort(descending=True, stable=True)[: int((trace.truth > 0).sum())].tolist()
-    suspected = trace.estimates[1:].amax(0).argsort(descending=True).tolist()
+def most_telling(truth: Int[Tensor, " codewords"], suspicion: Float[Tensor, " codewords"]) -> list[int]:
+    """Return the codewords to show: those that were sent, then those that were suspected most."""
+    sent = truth.argsort(descending=True, stable=True)[: int((truth > 0).sum())].tolist()
+    suspected = suspicion.argsort(descending=True).tolist()
     return [*sent, *(j for j in suspected if j not in sent)][:SHOWN]

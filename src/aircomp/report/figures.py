@@ -107,6 +107,48 @@ def lines(
         return Figure(title, svg_of(figure), alt)
 
 
+def panels(
+    series: Mapping[str, Mapping[str, Points]],
+    *,
+    x: str,
+    y: str,
+    title: str,
+    alt: str,
+    limits: tuple[float, float] | None = None,
+) -> Figure:
+    """Draw lines in panels beside and below each other, two in a row; a label has one colour in all of them.
+
+    Args:
+        series: Points of each line by its label, by the heading of its panel.
+        x: Heading of the horizontal axes, with the unit.
+        y: Heading of the vertical axes, with the unit.
+        title: What stands above the figure.
+        alt: What it shows, in words.
+        limits: Ends of the vertical axes.
+    """
+    from matplotlib.figure import Figure as Drawing
+
+    labels = list(dict.fromkeys(label for lines in series.values() for label in lines))
+    depth = math.ceil(len(series) / 2)
+    with _style():
+        size = (4.8, 0.6 + 2.0 * depth + 0.2 * len(labels))
+        drawing = Drawing(figsize=size, layout="constrained")
+        grid = drawing.subplots(depth, 2, sharex=True, sharey=True, squeeze=False).flatten()
+        for axes, (heading, lines) in zip(grid, series.items(), strict=False):
+            for label, points in lines.items():
+                _line(axes, labels.index(label), label, _drawable(points, log=False))
+            axes.set_title(_label(heading), fontsize=9)
+            if limits is not None:
+                axes.set_ylim(*limits)
+        for place, axes in enumerate(grid):
+            axes.set(xlabel=_label(x) if place >= len(grid) - 2 else "", ylabel=_label(y) if place % 2 == 0 else "")
+        handles: dict[str, Any] = {}
+        for axes in grid:
+            handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+        drawing.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=1, fontsize=8.5)
+        return Figure(title, svg_of(drawing), alt)
+
+
 def bars(series: Mapping[str, Points], *, x: str, y: str, title: str, alt: str, log: bool = False) -> Figure:
     """Draw lying bars, grouped by category: each series has (category, value) or (category, value, spread).
 
@@ -139,6 +181,39 @@ def bars(series: Mapping[str, Points], *, x: str, y: str, title: str, alt: str, 
             logarithmic(axes.xaxis, values)
         axes.margins(x=0.14)  # room for the numbers
         axes.grid(visible=False, axis="y")
+        _legend(figure, axes)
+        return Figure(title, svg_of(figure), alt)
+
+
+def scatter(
+    series: Mapping[str, Sequence[tuple[float, float, str]]], *, x: str, y: str, title: str, alt: str
+) -> Figure:
+    """Draw points with their names in a plane of one scale, around the unit circle.
+
+    Args:
+        series: Points (x, y, name) of each colour by its label; one without points keeps its colour free.
+        x: Heading of the horizontal axis.
+        y: Heading of the vertical axis.
+        title: What stands above the figure.
+        alt: What it shows, in words.
+    """
+    with _style():
+        figure, axes = _blank(legend=len(series) + 1, height=4.2)
+        turn = [math.tau * step / 100 for step in range(101)]
+        circle: Any = {"color": INK, "alpha": 0.4, "linewidth": 1.0, "linestyle": DASHES[1], "label": "unit circle"}
+        axes.plot([math.cos(t) for t in turn], [math.sin(t) for t in turn], **circle)
+        axes.axhline(0, color=INK, linewidth=0.6, alpha=0.4)
+        axes.axvline(0, color=INK, linewidth=0.6, alpha=0.4)
+        for number, (label, points) in enumerate(series.items()):
+            if points:
+                places = [[point[i] for point in points] for i in (0, 1)]
+                colour, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
+                axes.plot(*places, marker, color=colour, label=_label(label))
+            for right, up, name in points:
+                axes.annotate(_label(name), (right, up), (5, 4), textcoords="offset points", fontsize=8)
+        axes.set(xlabel=_label(x), ylabel=_label(y))
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.margins(0.2)  # room for the names
         _legend(figure, axes)
         return Figure(title, svg_of(figure), alt)
 

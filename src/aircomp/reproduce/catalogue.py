@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from aircomp.common.results import Row
 from aircomp.errors import ConfigError, unknown_name
-from aircomp.reproduce import codes, rounds, runs, table_one, worth
+from aircomp.reproduce import codes, receivers, rounds, runs, table_one, worth
 from aircomp.reproduce.jobs import Job
 from aircomp.reproduce.parts import Found, Outcome
 from aircomp.reproduce.scales import Scale
@@ -83,6 +83,14 @@ RESULTS = {
             codes.codes_jobs,
             codes.codes,
             only=("digits", "laptop", "desktop"),
+        ),
+        Result(
+            "receivers",
+            "Which receiver counts behind fading",
+            "Devices that know their channel (the paper's) are what lets counts be found.",
+            receivers.receivers_jobs,
+            receivers.receivers,
+            only=("digits",),
         ),
         Result(
             "k_error",

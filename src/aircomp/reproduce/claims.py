@@ -126,6 +126,7 @@ NAMES = {
 SPEAKING = (
     "model",
     "scheme",
+    "known",
     "readout",
     "contender",
     "uplink",
@@ -301,6 +302,26 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
                 margin=margin,
             )
             for snr_db, margin in ((-10.0, 0.03), (-5.0, 0.015), (0.0, 0.01))
+        ),
+    ),
+    "receivers": (
+        *(
+            Claim(
+                f"Eight antennas that know no gains count better than one that devices invert for, at {snr_db:g} dB (ours)",
+                "count_accuracy",
+                _at(snr_db, known="no gains, blind", antennas=8),
+                _at(snr_db, known="gain at devices, widened"),
+            )
+            for snr_db in (0.0, 5.0)
+        ),
+        *(
+            Claim(
+                f"What gains that stay tell is worth more than knowing them at the devices, at {snr_db:g} dB (ours)",
+                "count_accuracy",
+                _at(snr_db, known="no gains, semi-blind", antennas=8),
+                _at(snr_db, known="gain at devices, md-aircomp", antennas=8),
+            )
+            for snr_db in (0.0, 5.0)
         ),
     ),
     "k_error": tuple(

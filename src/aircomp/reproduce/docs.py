@@ -20,7 +20,7 @@ from aircomp.common.results import Row
 from aircomp.measure.fields import label_of
 from aircomp.report.page import Figure, Table, cell_text, standalone_svg
 from aircomp.report.rows import SHARE, bars_of, lines_of, series_of, table_of
-from aircomp.reproduce import claims, codes, paper
+from aircomp.reproduce import claims, codes, paper, receivers
 from aircomp.reproduce.catalogue import RESULTS, Result
 from aircomp.reproduce.expected import SETTINGS, folder, measured
 from aircomp.reproduce.scales import SCALES, Scale
@@ -245,6 +245,8 @@ def figure_of(every: Expected) -> Figure | None:
         return _treatments(every)
     if every.result.name == "codes":
         return codes.errors(every.rows)
+    if every.result.name == "receivers":
+        return receivers.accuracies(every.rows)
     if not every.fields:
         return None
     rows, name = _groups(every.rows)[0], every.fields[0]

@@ -17,7 +17,7 @@ FLOOR = 0.02
 """A band is never narrower than two points, or two per cent of a number above one: three seeds may agree by chance."""
 UNCHECKED = ("seconds",)
 """Measured, but not a property of the software alone."""
-SETTINGS = ("snr_db", "local_steps", "scale")
+SETTINGS = ("snr_db", "local_steps", "scale", "antennas")
 """Numbers that tell a row from the others, as words do."""
 
 

@@ -34,6 +34,7 @@ VERSIONS = {
     "disturbed": 1,
     "bias": 1,
     "exchanged": 1,
+    "faded": 1,
     "collect": 1,
     "pretrain": 1,
     "evaluate": 1,
@@ -81,8 +82,10 @@ class Job:
     @property
     def _uplink(self) -> str:
         """Name of the scheme that the job sends with, if any, or of the energies that it has."""
-        settings = self.params.get("settings", {})
-        uplink = self.params.get("uplink") or {key.removeprefix("uplink."): value for key, value in settings.items()}
+        uplink = self.params.get("uplink") or self.params.get("settings", {})
+        if isinstance(uplink, str):
+            return uplink
+        uplink = {path.removeprefix("uplink."): value for path, value in uplink.items()}
         return "matched" if uplink.get("energy") == "matched" else str(uplink.get("name", uplink.get("uplink", "")))
 
     def __repr__(self) -> str:

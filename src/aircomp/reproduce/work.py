@@ -25,6 +25,7 @@ from aircomp.quantize.codebook import QuantizeSettings, build
 from aircomp.quantize.nearest import nearest
 from aircomp.reproduce.codes import exchanged_job
 from aircomp.reproduce.jobs import Job, Payload
+from aircomp.reproduce.receivers import faded_job
 from aircomp.reproduce.treatments import Treatments
 from aircomp.reproduce.worth import Disturbance, bias_of
 from aircomp.train.collect import collect
@@ -190,6 +191,7 @@ KINDS: dict[str, Callable[[Job, Path], Payload]] = {
     "disturbed": disturbed_job,
     "bias": bias_of,
     "exchanged": exchanged_job,
+    "faded": faded_job,
     "collect": collect_job,
     "pretrain": pretrain_job,
     "evaluate": evaluate_job,

@@ -36,6 +36,7 @@ ABOUT = {
     "widened": About(_CODEWORD, "in phase, with errors", _OURS),
     "blind": About(_CODEWORD, "any", f"{_OURS}; multisource AMP: Okumuş et al. 2025"),
     "semi-blind": About(_CODEWORD, "any", _OURS),
+    "md-aircomp": About(_CODEWORD, "in phase on one antenna", _QIAO),
     "covariance": About(_CODEWORD, "any", "Fengler et al. 2021"),
     "analog": About("its update, uncoded, small layers louder", "in phase", _OURS),
     "baa": About("its update, uncoded", "in phase", "Zhu et al. 2020"),

@@ -15,14 +15,17 @@ from aircomp.common.checks import check_methods, check_number, check_type
 from aircomp.common.results import Row
 from aircomp.decode.amp_da_net import AmpDaNetDecoder
 from aircomp.quantize.fragment import num_slots
+from aircomp.uplinks.analog import AnalogUplink
 from aircomp.uplinks.base import Uplink
 from aircomp.uplinks.digital import DigitalUplink
+from aircomp.uplinks.ideal import IdealUplink
 from aircomp.uplinks.meter import Air, measure
+from aircomp.uplinks.perfect import PerfectUplink
 
 ITERATIONS = {"amp-da": 50, "amp-da-pooled": 50, "gamp": 10, "omp": 13, "nnls": 50}
 """Passes over the codebook that each decoder makes at most."""
-
-
+NOTHING_TO_DECODE = (IdealUplink, PerfectUplink, AnalogUplink)
+"""Schemes whose sum arrives as it is."""
 MOST_PARAMETERS, MOST_DEVICES = 100_000, 4
 """Of the round that is measured; what a device spends does not depend on the number of devices."""
 SNR_DB = 10.0
@@ -79,11 +82,14 @@ def dry_run(uplink: Uplink, num_params: int, num_active: int) -> Air:
 def decoding_flops(uplink: Uplink, num_params: int) -> float | None:
     """Estimate the decoder's arithmetic for a round: four products with the codebook in each iteration and slot.
 
-    A learned decoder adds its convolutions. Not counted are the estimates that the slots of a round share. None if unknown,
-    as for sampling, which runs until its chains agree.
+    A learned decoder adds its convolutions. Not counted are the estimates that the slots of a round share. None if unknown:
+    of sampling, which runs until its chains agree, of receivers, whose work grows with antennas that only a channel has,
+    and of schemes that are not this package's.
     """
+    if isinstance(uplink, NOTHING_TO_DECODE):
+        return 0.0
     if not isinstance(uplink, DigitalUplink):
-        return None if uplink.uses_radio else 0.0
+        return None
     products = 4 * 2 * uplink.codebook.numel()
     slots = num_slots(num_params, uplink.settings.quantize.fragment_length)
     if isinstance(uplink.decoder, AmpDaNetDecoder):

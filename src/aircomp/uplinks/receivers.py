@@ -10,6 +10,7 @@ from aircomp.common.packing import pack
 from aircomp.common.settings import Settings
 from aircomp.decode.blind import Blind, BlindSettings
 from aircomp.decode.covariance import Covariance, CovarianceSettings
+from aircomp.decode.md_aircomp import MdAirComp, MdAirCompSettings
 from aircomp.decode.receiver import Receiver
 from aircomp.decode.semi_blind import SemiBlind, SemiBlindSettings
 from aircomp.decode.widened import Widened, WidenedSettings
@@ -20,17 +21,22 @@ RECEIVER_CODEBOOK = {
     "blind": "low-coherence",
     "semi-blind": "low-coherence",
     "covariance": "low-coherence",
+    "md-aircomp": "bernoulli",
 }
 """The random-access codebook that each receiver is for."""
 
 PHASELESS = ("blind", "semi-blind", "covariance")
 """Those that need no phase reference."""
 
+INFORMED = ("widened", "blind", "semi-blind")
+"""Those that make use of what the base station knows of a slot beforehand."""
+
 receiver_settings: dict[str, type[Settings]] = {
     "widened": WidenedSettings,
     "blind": BlindSettings,
     "semi-blind": SemiBlindSettings,
     "covariance": CovarianceSettings,
+    "md-aircomp": MdAirCompSettings,
 }
 """The options of each."""
 
@@ -63,5 +69,7 @@ def make_receiver(name: str, codebook: Float[Tensor, "codewords uses"], settings
             return SemiBlind(pack(codebook), settings)
         case "covariance":
             return Covariance(pack(codebook), settings)
+        case "md-aircomp":
+            return MdAirComp(pack(codebook), settings)
         case _:
             return Blind(pack(codebook), settings)

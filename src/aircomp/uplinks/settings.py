@@ -10,6 +10,7 @@ from aircomp.decode.amp_da import AmpDaSettings
 from aircomp.decode.blind import BlindSettings
 from aircomp.decode.covariance import CovarianceSettings
 from aircomp.decode.gamp import GampSettings
+from aircomp.decode.md_aircomp import MdAirCompSettings
 from aircomp.decode.posterior import PosteriorSettings
 from aircomp.decode.semi_blind import SemiBlindSettings
 from aircomp.decode.side import SideInformation
@@ -64,6 +65,7 @@ class UplinkSettings(Settings):
         "blind": needs("name", "blind"),
         "semi_blind": needs("name", "semi-blind"),
         "covariance": needs("name", "covariance"),
+        "md_aircomp": needs("name", "md-aircomp"),
     }
 
     name: str = "ideal"
@@ -102,6 +104,7 @@ class UplinkSettings(Settings):
     blind: BlindSettings = BlindSettings()
     semi_blind: SemiBlindSettings = SemiBlindSettings()
     covariance: CovarianceSettings = CovarianceSettings()
+    md_aircomp: MdAirCompSettings = MdAirCompSettings()
 
     _absolute = field_validator("layer")(absolute)
 
@@ -109,4 +112,5 @@ class UplinkSettings(Settings):
         """Return the options of a decoder, if it has any."""
         options = {"amp-da": self.amp_da, "amp-da-pooled": self.amp_da, "gamp": self.gamp, "posterior": self.posterior}
         options |= {"nnls": self.nnls, "widened": self.widened, "blind": self.blind}
-        return (options | {"semi-blind": self.semi_blind, "covariance": self.covariance}).get(name)
+        options |= {"semi-blind": self.semi_blind, "covariance": self.covariance, "md-aircomp": self.md_aircomp}
+        return options.get(name)
