@@ -17,6 +17,8 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "simulate": "aircomp.fl.simulate",
     "Simulation": "aircomp.fl.simulate",
+    "arena": "aircomp.comparison.call",
+    "sweep": "aircomp.comparison.call",
     "transmit": "aircomp.channel.awgn",
     "make_decoder": "aircomp.uplinks.decoders",
     "decoder_names": "aircomp.uplinks.decoders",
@@ -38,11 +40,13 @@ __all__ = [
     "__version__",
     "aggregate",
     "aggregator_names",
+    "arena",
     "decoder_names",
     "make_codebook",
     "make_decoder",
     "make_uplink",
     "simulate",
+    "sweep",
     "transmit",
     "uplink_names",
 ]
@@ -50,6 +54,7 @@ __all__ = [
 if TYPE_CHECKING:
     from aircomp.aggregation.rules import aggregate, aggregator_names
     from aircomp.channel.awgn import transmit
+    from aircomp.comparison.call import arena, sweep
     from aircomp.decode.base import Decoded
     from aircomp.encode.codebook import make_codebook
     from aircomp.errors import AirCompError

@@ -300,3 +300,32 @@ def test_paper_gets_light_colours_and_no_buttons(browser, page):
     widths = browser.ask("[...document.querySelectorAll('table')].map(t => t.getBoundingClientRect().width)")
     assert max(widths) <= 718  # paper does not scroll
     browser.call("Emulation.setEmulatedMedia", media="")
+
+
+def test_a_line_can_be_hidden_and_a_point_tells_its_numbers(browser, page):
+    browser.open(page)
+    drawing = 'document.querySelector(".drawing[data-points]")'
+    assert browser.ask(f"{drawing}.nextElementSibling.querySelectorAll('input').length") > 1
+    mark = f"{drawing}.querySelector('[id$=\"-series0\"] use')"
+    assert browser.ask(f"getComputedStyle({mark}).display") != "none"
+    told = """(() => {
+        const mark = %s, box = mark.getBoundingClientRect(), at = {clientX: box.x + box.width / 2, clientY: box.y + 2};
+        mark.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, ...at}));
+        return document.querySelector(".tip").textContent;
+    })()"""
+    label, point = browser.ask(f"JSON.parse({drawing}.dataset.points)[0]")
+    assert browser.ask(told % mark).startswith(f"{label}: ")
+    assert point
+    browser.ask(f"{drawing}.nextElementSibling.querySelector('input').click()")
+    assert browser.ask(f"{mark}.closest('[hidden]') !== null")
+
+
+def test_a_table_can_be_taken_as_a_file(browser, page):
+    browser.open(page)
+    text = browser.ask('csvOf(document.querySelector("table"))')
+    rows = [line.split(",") for line in text.split("\r\n")]
+    assert len(rows) == browser.ask('document.querySelector("table").rows.length')
+    assert rows[0][0].startswith('"')
+    assert browser.ask('document.querySelectorAll("button.csv").length') == browser.ask(
+        'document.querySelectorAll("table").length'
+    )

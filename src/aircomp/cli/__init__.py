@@ -20,6 +20,7 @@ COMMANDS = {
     "pretrain": "train codebook and decoder end to end on saved fragments",
     "evaluate": "decode saved rounds with several decoders",
     "reproduce": "one table or figure of the paper, or all",
+    "arena": "schemes at equal channel uses and energy, on one page",
     "report": "one HTML page about finished runs",
     "explain": "one slot decoded layer by layer, drawn",
     "export": "write the decoder of a layer as an ONNX or torch.export file",

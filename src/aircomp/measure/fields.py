@@ -80,6 +80,28 @@ FIELDS = {
     "num_active_mae": Field(
         "error of K", "The mean absolute error of the estimated number of active devices before rounding.", "devices"
     ),
+    "challenge": Field("challenge", "What is asked of schemes."),
+    "winner": Field("winner", "The scheme with the best value."),
+    "won_with": Field("its value", "The value of the winner."),
+    "runner_up": Field("runner-up", "The scheme with the second best value."),
+    "margin": Field(
+        "margin", "By how much the winner beats the runner-up: decibels of an error, points of an accuracy."
+    ),
+    "margin_low": Field("at least", "The lower end of the margin's interval."),
+    "margin_high": Field("at most", "The upper end of the margin's interval."),
+    "verdict": Field("verdict", "Whether the margin's interval leaves out zero."),
+    "our_best": Field("our best", "The best digital scheme of this package."),
+    "best_rival": Field("best of the others", "The best of all other schemes."),
+    "our_margin": Field("margin", "By how much our best scheme beats the best of the others."),
+    "our_verdict": Field("verdict", "Whether it does, beyond the interval."),
+    "reason": Field("reason", "Why a scheme cannot serve, or a job failed."),
+    "uses_per_parameter": Field("channel uses per parameter", "Real channel uses for each parameter of the model."),
+    "phase_deg": Field("phase error", "Standard deviation of the devices' phases.", "degrees"),
+    "csi_correlation": Field("correlation of belief and channel", "1 where devices know their channel exactly."),
+    "power_db": Field("power error", "Standard deviation of the devices' power.", "dB"),
+    "timing": Field("largest delay", "By how much devices are late at the most.", "symbols"),
+    "corrupted_fraction": Field("corrupted devices", "The share of active devices that send something else.", "share"),
+    "alpha": Field("Dirichlet concentration", "Small where devices hold few classes each."),
     "vote_error": Field("wrong votes", "The share of parameters whose vote is not that of the majority.", "share"),
     "sends": Field("sends", "What a device sends."),
     "offers": Field("offers", "What the base station gets: counts, vectors, a mean or a vote."),

@@ -104,7 +104,8 @@ def lines(
         elif limits is not None:
             axes.set_ylim(*limits)
         _legend(figure, axes)
-        return Figure(title, svg_of(figure), alt)
+        told = tuple((label, tuple(sorted(points, key=lambda point: point[0]))) for label, points in drawable.items())
+        return Figure(title, svg_of(figure), alt, told)
 
 
 def panels(
@@ -295,10 +296,13 @@ def _line(axes: "Axes", number: int, label: str, points: list[tuple[float, float
         linestyle=DASHES[number // len(PALETTE) % len(DASHES)],
         marker=MARKERS[number % len(MARKERS)] if len(points) <= 25 else "",
         label=_label(label),
+        gid=f"series{number}",
     )
     spreads = [point[2] or 0.0 for point in points]
     if any(spreads):
-        axes.errorbar(places, values, yerr=spreads, fmt="none", ecolor=colour, capsize=2.5)
+        drawn = axes.errorbar(places, values, yerr=spreads, fmt="none", ecolor=colour, capsize=2.5)
+        for place, part in enumerate(drawn.get_children()):
+            part.set_gid(f"series{number}-spread{place}")
 
 
 def _reference(axes: "Axes", number: int, label: str, reference: float | Points, *, log: bool) -> None:

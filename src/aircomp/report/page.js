@@ -61,3 +61,94 @@ for (const button of document.querySelectorAll(".copy")) {
     setTimeout(() => { button.textContent = "Copy"; }, 2000);
   });
 }
+
+// Figures: the nearest point tells its numbers, and lines can be hidden.
+const tip = document.createElement("div");
+tip.className = "tip";
+tip.hidden = true;
+document.body.append(tip);
+
+function centre(element) {
+  const box = element.getBoundingClientRect();
+  return [box.x + box.width / 2, box.y + box.height / 2];
+}
+
+function linesOf(drawing) {
+  return JSON.parse(drawing.dataset.points).map(([label, points], number) => ({
+    label,
+    points,
+    parts: [...drawing.querySelectorAll(`[id$="-series${number}"], [id*="-series${number}-"]`)],
+    marks: [...drawing.querySelectorAll(`[id$="-series${number}"] use`)],
+  }));
+}
+
+function nearest(lines, x, y) {
+  let best = null;
+  for (const line of lines) {
+    line.marks.forEach((mark, place) => {
+      if (mark.closest("[hidden]")) return;
+      const [left, top] = centre(mark);
+      const distance = Math.hypot(left - x, top - y);
+      if (distance < 24 && (best === null || distance < best.distance)) best = { distance, line, place };
+    });
+  }
+  return best;
+}
+
+function tell(lines, event) {
+  const found = nearest(lines, event.clientX, event.clientY);
+  tip.hidden = found === null;
+  if (found === null) return;
+  const [x, y, spread] = found.line.points[found.place];
+  tip.textContent = `${found.line.label}: ${y}${spread && spread !== "–" ? ` ± ${spread}` : ""} at ${x}`;
+  tip.style.left = `${Math.min(event.pageX + 12, document.documentElement.clientWidth - tip.offsetWidth - 4)}px`;
+  tip.style.top = `${event.pageY + 12}px`;
+}
+
+function switches(lines) {
+  const row = document.createElement("div");
+  row.className = "switches";
+  for (const line of lines) {
+    const label = document.createElement("label");
+    const box = document.createElement("input");
+    box.type = "checkbox";
+    box.checked = true;
+    box.addEventListener("change", () => {
+      for (const part of line.parts) {
+        part.toggleAttribute("hidden", !box.checked);
+        part.style.display = box.checked ? "" : "none";
+      }
+    });
+    label.append(box, ` ${line.label}`);
+    row.append(label);
+  }
+  return row;
+}
+
+for (const drawing of document.querySelectorAll(".drawing[data-points]")) {
+  const lines = linesOf(drawing);
+  drawing.addEventListener("pointermove", (event) => tell(lines, event));
+  drawing.addEventListener("pointerleave", () => { tip.hidden = true; });
+  if (lines.length > 1) drawing.after(switches(lines));
+}
+
+// Tables as files: what is shown, in the order shown.
+function csvOf(table) {
+  const quoted = (cell) => `"${(cell.dataset.value ?? cell.textContent).replaceAll('"', '""')}"`;
+  return [...table.rows].map((row) => [...row.cells].map(quoted).join(",")).join("\r\n");
+}
+
+for (const table of document.querySelectorAll("table")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "csv";
+  button.textContent = "Download CSV";
+  button.addEventListener("click", () => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([csvOf(table)], { type: "text/csv" }));
+    link.download = `${table.caption.textContent.toLowerCase().replace(/[^a-z0-9]+/g, "-")}.csv`;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
+  table.closest(".scroll").after(button);
+}

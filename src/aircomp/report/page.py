@@ -42,6 +42,8 @@ class Figure:
     """Markup, put into the page as it is."""
     alt: str
     """What it shows, for those who cannot see it."""
+    points: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    """Lines by their label, each with its points in the order drawn: the page tells them, and hides lines on demand."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def render(title: str, sections: Sequence[Section], *, lead: str = "") -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
     text = {"title": title, "lead": lead, "style": style, "script": script, "policy": policy}
-    helpers = {"shown": _shown, "config_text": _config_text, "href": _href}
+    helpers = {"points": _points, "shown": _shown, "config_text": _config_text, "href": _href}
     return _template().render(sections=sections, **text, **helpers)
 
 
@@ -113,6 +115,11 @@ def _template() -> Template:
 
 def _asset(name: str) -> str:
     return (files("aircomp.report") / name).read_text(encoding="utf-8")
+
+
+def _points(figure: Figure) -> str:
+    """Return the points of a figure for the page's script."""
+    return json.dumps([[label, [[cell_text(v) for v in point] for point in points]] for label, points in figure.points])
 
 
 def _config_text(config: dict[str, Any]) -> str:

@@ -1,0 +1,90 @@
+"""`aircomp arena`: schemes at equal channel uses and energy, on one page."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from aircomp.cli.common import parse, print_table, progress_bar
+from aircomp.common.outdir import open_directory
+from aircomp.comparison.challenges import challenge_names
+from aircomp.comparison.judge import MEASURES
+from aircomp.comparison.page import OURS, WINNERS, write_comparison
+from aircomp.comparison.run import Plan, compare
+from aircomp.errors import ConfigError
+from aircomp.measure.fields import columns_of
+from aircomp.reproduce.jobs import Crew
+
+MOST_SEEDS = 1000
+
+
+@dataclass(frozen=True)
+class Options:
+    """Compare schemes at equal channel uses and energy; what was done before in --out is not done again.
+
+    Challenges: awgn, budget, devices, phase, csi, power, timing, blind, byzantine, heterogeneous.
+
+    Examples:
+      aircomp arena --challenge awgn
+      aircomp arena --challenge phase blind --seeds 3 --workers 2
+      aircomp arena --challenge awgn --scheme digital-matched analog my_module:MyScheme mine.toml
+      aircomp arena --task training --challenge byzantine --seeds 10 --engine ray --workers 0
+    """
+
+    challenge: tuple[str, ...] = ()
+    """Challenges by name, or TOML files of your own; all by default."""
+    scheme: tuple[str, ...] = ()
+    """Schemes by name (aircomp schemes), TOML files of settings, or MODULE:CLASS; by default those of each challenge."""
+    task: Literal["round", "training"] = "round"
+    """Errors of single rounds, or accuracies of federated training."""
+    snr_db: float | None = None
+    """SNR of all challenges but awgn, in place of theirs."""
+    seeds: int = 3
+    """How many seeds, 0 and up."""
+    workers: int = 2
+    """Jobs at a time, one thread each; with --engine ray 0 means one for each core of the cluster."""
+    engine: Literal["processes", "ray"] = "processes"
+    """Where jobs run; on a cluster, every node must see --out under the same path."""
+    ray_address: str = ""
+    """HOST:PORT of a Ray cluster; by default Ray is started on this machine."""
+    list: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Name the challenges and stop."""
+    out: Annotated[Path, tyro.conf.arg(help_behavior_hint="(default: runs/arena)")] = Path("runs/arena")
+    """Directory; an interrupted run goes on there."""
+
+
+def run(args: Sequence[str]) -> None:
+    """Run the jobs, show who wins; exit 1 if a job failed."""
+    options = parse(Options, args, "arena")
+    if not 1 <= options.seeds <= MOST_SEEDS or options.workers < (options.engine == "processes"):
+        raise ConfigError(
+            f"seeds {options.seeds}, workers {options.workers}: expected 1 to {MOST_SEEDS} seeds, one worker at least"
+        )
+    settings = {} if options.snr_db is None else {"channel.snr_db": options.snr_db}
+    plan = Plan(options.challenge, options.scheme, options.task, tuple(range(options.seeds)), settings)
+    if options.list:
+        chosen = Plan().chosen()
+        rows = [{"name": name, "question": chosen[name].question} for name in challenge_names()]
+        print_table("challenges", rows, {"name": "name", "question": "question"})
+        return
+    crew = Crew(options.workers, options.engine, options.ray_address)
+    with open_directory(options.out, "arena"), progress_bar("arena", 1) as (progress, task):
+        comparison = compare(
+            plan,
+            options.out / "work",
+            crew,
+            on_job=lambda job, done, total: progress.update(task, completed=done, total=total, note=job.kind),
+        )
+        page = write_comparison(comparison, options.out)
+    unit = MEASURES[plan.task].unit
+    print_table(f"winners (margins in {unit})", comparison.winners, columns_of(WINNERS))
+    if any("our_best" in row for row in comparison.winners):
+        print_table(f"our best digital scheme (margins in {unit})", comparison.winners, columns_of(OURS))
+    for row in comparison.failed:
+        print(f"failed: {row['challenge']} {row['value']:g}, {row['scheme']}, seed {row['seed']}: {row['reason']}")
+    print(page)
+    if comparison.failed:
+        sys.exit(1)

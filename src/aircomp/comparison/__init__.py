@@ -1,0 +1,1 @@
+"""Schemes beside each other at equal channel uses and energy."""

@@ -1,0 +1,52 @@
+"""What is asked: a TOML file of a dozen lines for each challenge."""
+
+from typing import Any
+
+from pydantic import Field
+
+from aircomp.common.settings import Presets, Settings
+from aircomp.errors import unknown_name
+
+ORDER = ("awgn", "budget", "devices", "phase", "csi", "power", "timing", "blind", "byzantine", "heterogeneous")
+"""Of the page."""
+
+
+class Challenge(Settings):
+    """One question, one axis."""
+
+    title: str
+    question: str
+    """A sentence."""
+    axis: str
+    """The field that varies; `measure/fields.py` has its heading."""
+    values: tuple[float, ...]
+    vary: dict[str, tuple[Any, ...]]
+    """Settings by path, with a value for each of `values`."""
+    schemes: tuple[str, ...]
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings that stay."""
+    robust: bool = False
+    """Whether every scheme has the most robust rule that it can serve."""
+
+    def settings_at(self, place: int) -> dict[str, Any]:
+        """Return all settings of a point."""
+        return self.settings | {path: values[place] for path, values in self.vary.items()}
+
+
+CHALLENGES = Presets(Challenge, "comparison", "challenges")
+
+
+def challenge_names() -> list[str]:
+    """Return the names of all challenges, in the order of the page."""
+    return sorted(CHALLENGES.names(), key=ORDER.index)
+
+
+def find_challenge(name: str) -> Challenge:
+    """Return a challenge by its name, or from a TOML file of your own.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    if not name.endswith(".toml") and name not in CHALLENGES.names():
+        raise unknown_name("challenge", name, challenge_names())
+    return CHALLENGES.load(name)

@@ -1,0 +1,93 @@
+"""Who wins: paired differences over seeds, with their interval; a margin inside its interval is a tie."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy import stats
+
+from aircomp.common.results import Row
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a task is judged by."""
+
+    field: str
+    higher_is_better: bool
+    unit: str
+    """Of a margin."""
+
+    def margin(self, better: float, other: float) -> float:
+        """Return by how much one value beats another, in `unit`: decibels of an error, points of an accuracy."""
+        if self.unit == "dB":
+            floor = 1e-12  # an error below is that of single precision
+            return 10 * math.log10(max(other, floor) / max(better, floor))
+        return 100 * ((better - other) if self.higher_is_better else (other - better))
+
+
+MEASURES = {
+    "round": Measure("raw_nmse", higher_is_better=False, unit="dB"),
+    "training": Measure("test_accuracy_last5", higher_is_better=True, unit="points"),
+}
+BOUNDS = ("ideal", "perfect")
+
+
+def interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the ends of the mean's confidence interval; None with fewer than two values."""
+    if len(values) < 2:
+        return None
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+    middle = statistics.fmean(values)
+    return middle - half, middle + half
+
+
+def winners(rows: Sequence[Row], measure: Measure) -> list[Row]:
+    """Return for every point of every challenge who is best, and how our best digital scheme stands beside the others.
+
+    Args:
+        rows: One for every challenge, point and scheme, with the values of all seeds.
+        measure: What they are judged by.
+    """
+    places: dict[tuple[str, float], list[Row]] = {}
+    for row in rows:
+        if row["scheme"] not in BOUNDS and row.get(measure.field) is not None:
+            places.setdefault((row["challenge"], row["value"]), []).append(row)
+    found = []
+    for (challenge, value), here in places.items():
+        ranked = sorted(here, key=lambda row: row[measure.field], reverse=measure.higher_is_better)
+        verdict: Row = {"challenge": challenge, "value": value, "winner": ranked[0]["scheme"]}
+        verdict |= {"won_with": ranked[0][measure.field]}
+        if len(ranked) > 1:
+            verdict |= {"runner_up": ranked[1]["scheme"]} | compared(ranked[0], ranked[1], measure)
+        found.append(verdict | _ours(ranked, measure))
+    return found
+
+
+def compared(first: Row, second: Row, measure: Measure) -> Row:
+    """Return the margin of one scheme over another, its interval over paired seeds, and what that means."""
+    name = f"{measure.field}_values"
+    pairs = [(a, b) for a, b in zip(first[name], second[name], strict=True) if a is not None and b is not None]
+    margins = [measure.margin(a, b) for a, b in pairs]
+    ends = interval(margins)
+    verdict = "not judged: one seed" if ends is None else "tie" if ends[0] <= 0 <= ends[1] else "wins"
+    found: Row = {"margin": statistics.fmean(margins) if margins else None, "verdict": verdict}
+    return found | ({} if ends is None else {"margin_low": ends[0], "margin_high": ends[1]})
+
+
+def _ours(ranked: Sequence[Row], measure: Measure) -> Row:
+    """Say how our best digital scheme stands beside the best of all others."""
+    ours, others = ([row for row in ranked if bool(row.get("ours")) == own] for own in (True, False))
+    if not ours or not others:
+        return {}
+    beside = compared(ours[0], others[0], measure)
+    words = {"wins": "wins" if (beside["margin"] or 0) > 0 else "loses"}
+    return {
+        "our_best": ours[0]["scheme"],
+        "best_rival": others[0]["scheme"],
+        "our_margin": beside["margin"],
+        "our_verdict": words.get(beside["verdict"], beside["verdict"]),
+    }

@@ -1,0 +1,104 @@
+"""result.json and report.html of a comparison: who wins where, then every challenge with its figure and its costs."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from aircomp.common.results import Row, write_result
+from aircomp.comparison.challenges import Challenge
+from aircomp.comparison.judge import CONFIDENCE, MEASURES, Measure
+from aircomp.comparison.run import COST_FIELDS, ROUND_FIELDS, Comparison, Plan, names_of
+from aircomp.measure.fields import columns_of, label_of
+from aircomp.report.page import Figure, Section, Table, write_figures, write_page
+from aircomp.report.rows import SHARE, lines_of, present, series_of, table_of
+
+WINNERS = ("challenge", "value", "winner", "won_with", "runner_up", "margin", "margin_low", "margin_high", "verdict")
+OURS = ("challenge", "value", "our_best", "best_rival", "our_margin", "our_verdict")
+TASKS = {
+    "round": "One round of real updates, sent by every scheme: the error of the mean that arrives, over the raw mean.",
+    "training": "Federated training with every scheme: the test accuracy at the end, mean of the last five tests.",
+}
+BESIDE = {"round": (Measure("update_nmse", higher_is_better=False, unit="dB"),), "training": ()}
+"""What is drawn, not judged: the error against what was sent leaves out what quantisation took."""
+FAIR = (
+    "All schemes have the same messages, gains, noise, channel uses and mean energy. What a scheme is told for free stands "
+    "in its row. Each is measured in the second of two rounds, when it knows its noise."
+)
+
+
+def write_comparison(comparison: Comparison, out: Path) -> Path:
+    """Write all files of a comparison and return the page."""
+    plan, challenges = comparison.plan, comparison.plan.chosen()
+    config = asdict(plan) | {"refused": comparison.refused, "failed": comparison.failed}
+    write_result(out / "result.json", f"arena {plan.task}", config, plan.seeds[0], comparison.rows)
+    sections = [_first(comparison)]
+    for name, challenge in challenges.items():
+        rows = [row for row in comparison.rows if row["challenge"] == name]
+        figures = present(
+            [figure_of(challenge, rows, measure) for measure in (MEASURES[plan.task], *BESIDE[plan.task])]
+        )
+        links = {"result.json": "result.json"} | write_figures(out, figures)
+        sections.append(_section(name, challenge, rows, figures, links, comparison))
+    if comparison.failed:
+        columns = columns_of(["challenge", "value", "scheme", "seed", "reason"])
+        sections.append(Section("Jobs that failed", tables=(Table("Failures", columns, comparison.failed),)))
+    asked = " ".join(challenge.question for challenge in challenges.values()) if len(challenges) < 3 else ""
+    lead = asked or f"{len(challenges)} questions about schemes for over-the-air computation, at equal uses and energy."
+    return write_page(out / "report.html", "Arena", sections, lead=lead)
+
+
+def figure_of(challenge: Challenge, rows: Sequence[Row], measure: Measure) -> Figure | None:
+    """Draw a challenge: one line a scheme."""
+    drawn = [row | {challenge.axis: row["value"]} for row in rows]
+    series = series_of(drawn, ["scheme"], challenge.axis, measure.field)
+    axis = {"limits": SHARE} if measure.higher_is_better else {"log": True}
+    title = f"{challenge.title}: {label_of(measure.field)}"
+    return lines_of(series, label_of(challenge.axis), label_of(measure.field), title, **axis)
+
+
+def command_of(plan: Plan, challenge: str, scheme: str = "") -> str:
+    """Return the command that measures a challenge, or one scheme in it."""
+    seeds = f"--seeds {len(plan.seeds)}"
+    chosen = f" --scheme {scheme}" if scheme else ""
+    return f"aircomp arena --challenge {challenge}{chosen} --task {plan.task} {seeds}"
+
+
+def _first(comparison: Comparison) -> Section:
+    plan, measure = comparison.plan, MEASURES[comparison.plan.task]
+    note = (
+        f"Margin: in {measure.unit}, over the runner-up, with the {100 * CONFIDENCE:.0f} % interval over "
+        f"{len(plan.seeds)} paired seeds; an interval that holds zero is a tie. Bounds do not take part."
+    )
+    first = next(iter(comparison.plan.chosen().items()))
+    rows = [row for row in comparison.rows if row["challenge"] == first[0]]
+    return Section(
+        "Who wins",
+        f"{TASKS[plan.task]} {FAIR}",
+        present([figure_of(first[1], rows, measure)]),
+        (
+            table_of("Winners", comparison.winners, WINNERS, note),
+            table_of("Our best digital scheme beside the best of the others", comparison.winners, OURS, note),
+        ),
+    )
+
+
+def _section(
+    name: str,
+    challenge: Challenge,
+    rows: list[Row],
+    figures: tuple[Figure, ...],
+    links: dict[str, str],
+    comparison: Comparison,
+) -> Section:
+    plan, measure = comparison.plan, MEASURES[comparison.plan.task]
+    fields = ROUND_FIELDS if plan.task == "round" else (measure.field,)
+    shown = [row | {challenge.axis: row["value"]} for row in rows]
+    tables = [table_of("Measured", shown, ("scheme", challenge.axis, *fields, "seeds"))]
+    last = {row["scheme"]: row for row in shown}  # costs do not depend on the point, but where it changes the round
+    costs = ("scheme", challenge.axis, "side_information", *COST_FIELDS)
+    tables.append(table_of("What each was told for free, and what it cost a round", list(last.values()), costs))
+    refused = [row | {challenge.axis: row["value"]} for row in comparison.refused if row["challenge"] == name]
+    if refused:
+        tables.append(table_of("Schemes that cannot serve it", refused, ("scheme", challenge.axis, "reason")))
+    commands = [command_of(plan, name), *(command_of(plan, name, scheme) for scheme in names_of(rows, "scheme"))]
+    return Section(challenge.title, challenge.question, figures, tuple(tables), tuple(commands), links)

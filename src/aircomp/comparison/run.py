@@ -1,0 +1,161 @@
+"""The arena: jobs of every challenge, point, scheme and seed, and the rows they give."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from aircomp.common.results import Row
+from aircomp.comparison.challenges import Challenge, challenge_names, find_challenge
+from aircomp.comparison.entrants import ROBUST, Entrant, find_entrant
+from aircomp.comparison.judge import MEASURES, winners
+from aircomp.comparison.rounds import round_job, training_job
+from aircomp.engines.local import one_thread
+from aircomp.errors import AirCompError
+from aircomp.fl.configure import check_phase, configure
+from aircomp.reproduce.jobs import ALONE, Crew, Job, Payload, run_jobs
+from aircomp.reproduce.summary import over_seeds
+from aircomp.reproduce.work import KINDS, run_job
+from aircomp.uplinks.outputs import check_rule
+
+Task = Literal["round", "training"]
+COLLECTED = ("data.", "devices.", "local.", "model.", "participation.", "partition.")
+"""Groups of settings that decide what devices want to say."""
+ROUND_FIELDS = ("raw_nmse", "raw_gain", "update_nmse", "update_gain", "count_accuracy", "vote_error")
+COST_FIELDS = ("channel_uses", "energy_per_device", "energy_max", "energy_nominal", "peak_power", "downlink_bits")
+TRAINING_FIELDS = ("test_accuracy", "test_accuracy_last5", "test_loss")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is compared."""
+
+    challenges: tuple[str, ...] = ()
+    """Names, or TOML files; all if none is named."""
+    schemes: tuple[str, ...] = ()
+    """Names, TOML files or MODULE:CLASS; if none is named, those of each challenge."""
+    task: Task = "round"
+    seeds: tuple[int, ...] = (0, 1, 2)
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of the experiment, by path, for all."""
+    preset: str = "digits"
+    collected_rounds: int = 8
+    measured_rounds: int = 2
+    """Of those, the last ones are sent."""
+
+    def chosen(self) -> dict[str, Challenge]:
+        """Return the challenges by name."""
+        return {name: find_challenge(name) for name in self.challenges or challenge_names()}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came out."""
+
+    plan: Plan
+    rows: list[Row]
+    """One for every challenge, point and scheme."""
+    winners: list[Row]
+    refused: list[Row]
+    """Schemes that cannot serve a challenge, and why."""
+    failed: list[Row]
+    """Jobs that failed, and why."""
+
+    def __repr__(self) -> str:
+        won = len({row["challenge"] for row in self.winners})
+        return f"<Comparison: {won} challenges, {len(self.rows)} rows, {len(self.failed)} failed jobs>"
+
+
+def compare(
+    plan: Plan, work: Path, crew: Crew = ALONE, on_job: Callable[[Job, int, int], None] | None = None
+) -> Comparison:
+    """Run what is missing of a comparison; what `work` already holds is not computed again.
+
+    Args:
+        plan: What to compare.
+        work: Where jobs keep what they found.
+        crew: Who does the jobs.
+        on_job: Called after each job.
+    """
+    wanted, refused = jobs_of(plan)
+    jobs = [job for _, job in wanted]
+    for job in jobs:
+        if job.path(work).exists() and (job.payload(work) or {}).get("failed"):
+            job.path(work).unlink()  # it may have failed for want of something that is there now
+    run_jobs(jobs, work, run_or_tell, crew, on_job)
+    found = [(row, job.done(work)) for row, job in wanted]
+    failed = [row | {"reason": payload["failed"]} for row, payload in found if payload.get("failed")]
+    measure = MEASURES[plan.task]
+    fields = (*(ROUND_FIELDS if plan.task == "round" else TRAINING_FIELDS), *COST_FIELDS)
+    keys = ("challenge", "value", "scheme", "ours", "side_information")
+    rows = [_without_empty(row) for row in over_seeds(found, keys, fields)]
+    return Comparison(plan, rows, winners(rows, measure), refused, failed)
+
+
+def jobs_of(plan: Plan) -> tuple[list[tuple[Row, Job]], list[Row]]:
+    """Return every job with the fields that tell it apart, and who was refused where."""
+    wanted: list[tuple[Row, Job]] = []
+    refused: list[Row] = []
+    for name, challenge in plan.chosen().items():
+        for given in plan.schemes or challenge.schemes:
+            entrant = find_entrant(given)
+            for place, value in enumerate(challenge.values):
+                about = {"challenge": name, "value": value, "scheme": entrant.name, "ours": entrant.ours}
+                settings = plan.settings | challenge.settings_at(place) | _entering(entrant, challenge)
+                if reason := refusal(plan, entrant, settings):
+                    refused.append(about | {"reason": reason})
+                    continue
+                wanted += [(about | {"seed": seed}, _job(plan, entrant, settings, seed)) for seed in plan.seeds]
+    return wanted, refused
+
+
+def _entering(entrant: Entrant, challenge: Challenge) -> dict[str, Any]:
+    robust = {"aggregate.rule": ROBUST[entrant.offers]} if challenge.robust else {}
+    return robust | entrant.settings
+
+
+def refusal(plan: Plan, entrant: Entrant, settings: dict[str, Any]) -> str:
+    """Say why a scheme cannot serve a point; empty if it can."""
+    try:
+        experiment = configure(plan.preset, settings)
+        check_phase(experiment)
+        check_rule(entrant.offers, experiment.aggregate.rule, experiment.aggregate.readout)
+    except AirCompError as error:
+        return str(error)
+    return ""
+
+
+def _job(plan: Plan, entrant: Entrant, settings: dict[str, Any], seed: int) -> Job:
+    if plan.task == "training":
+        params = {"preset": plan.preset, "settings": settings | {"seed": seed}}
+        return Job("arena-training", params | {"own": entrant.own}) if entrant.own else Job("simulate", params)
+    said = {path: value for path, value in settings.items() if path.startswith(COLLECTED)}
+    said |= {"rounds": plan.collected_rounds, "seed": seed, "feedback.kind": "off"}
+    collected = Job("collect", {"preset": plan.preset, "settings": said, "raw": True})
+    params = {"preset": plan.preset, "settings": settings | {"seed": seed}, "own": entrant.own}
+    return Job("arena-round", params | {"rounds": plan.measured_rounds}, (collected,))
+
+
+OWN_KINDS = {"arena-round": round_job, "arena-training": training_job}
+"""What the arena does beside the jobs that it shares with `aircomp reproduce`."""
+
+
+def run_or_tell(job: Job, work: Path) -> Payload:
+    """Do one job; one that fails says why, so that the others go on."""
+    try:
+        if job.kind in KINDS:
+            return run_job(job, work)
+        with one_thread():
+            return OWN_KINDS[job.kind](job, work)
+    except AirCompError as error:
+        return {"rows": [], "failed": str(error)}
+
+
+def _without_empty(row: Row) -> Row:
+    """Leave out what a scheme does not measure."""
+    return {name: value for name, value in row.items() if value is not None and value != [None] * row["seeds"]}
+
+
+def names_of(rows: Sequence[Row], field_name: str) -> list[str]:
+    """Return the different values of a field in order."""
+    return list(dict.fromkeys(row[field_name] for row in rows))

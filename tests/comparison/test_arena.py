@@ -1,0 +1,161 @@
+"""Schemes beside each other: equal uses and energy, honest verdicts, interrupted runs that go on."""
+
+import json
+
+import pytest
+
+import aircomp
+from aircomp.cli import main
+from aircomp.comparison.challenges import challenge_names, find_challenge
+from aircomp.comparison.entrants import ROBUST, entrant_names, find_entrant
+from aircomp.comparison.judge import MEASURES, compared, interval, winners
+from aircomp.comparison.run import Plan, jobs_of
+from aircomp.errors import ConfigError
+
+OWN = """
+from aircomp.uplinks.ideal import IdealUplink
+
+
+class Mine(IdealUplink):
+    name = "mine"
+"""
+
+
+@pytest.fixture(scope="session")
+def done(small, tmp_path_factory):
+    """Return a comparison of four schemes at two SNRs, and its directory."""
+    out = tmp_path_factory.mktemp("arena")
+    return aircomp.arena([small], seeds=2, out=out), out
+
+
+def row_of(done, scheme, value):
+    return next(row for row in done.rows if (row["scheme"], row["value"]) == (scheme, value))
+
+
+def test_all_schemes_have_the_same_uses_and_mean_energy(done):
+    comparison, _ = done
+    assert {row["channel_uses"] for row in comparison.rows} == {19_520.0}
+    for row in comparison.rows:
+        assert row["energy_per_device"] == pytest.approx(305, rel=0.01)
+
+
+def test_the_error_of_analog_falls_with_noise_and_that_of_perfect_stays(done):
+    comparison, _ = done
+    assert row_of(comparison, "baa", 0.0)["raw_nmse"] > 20 * row_of(comparison, "baa", 20.0)["raw_nmse"]
+    assert row_of(comparison, "perfect", 0.0)["raw_nmse"] == row_of(comparison, "perfect", 20.0)["raw_nmse"]
+    assert row_of(comparison, "perfect", 0.0)["update_nmse"] < 1e-12
+    assert [row["winner"] for row in comparison.winners] == ["baa", "baa"]  # bounds do not take part
+    assert comparison.winners[0]["our_best"] == "digital"
+    assert comparison.winners[0]["our_verdict"] in ("loses", "tie")
+
+
+def test_what_is_done_is_not_done_again_and_a_failed_job_is(done, small):
+    comparison, out = done
+    kept = {path: path.stat().st_mtime_ns for path in (out / "work").glob("arena-round-*.json")}
+    broken = next(iter(kept))
+    broken.write_text(json.dumps(json.loads(broken.read_text()) | {"rows": [], "failed": "a reason"}))
+    again = aircomp.arena([small], seeds=2, out=out)
+    assert again.rows == comparison.rows
+    assert not again.failed
+    changed = [path for path, time in kept.items() if path.stat().st_mtime_ns != time]
+    assert changed == [broken]
+
+
+def test_the_page_says_who_wins_what_was_told_and_how_to_measure_it(done):
+    page = (done[1] / "report.html").read_text()
+    for words in ("Who wins", "the mean energy of what devices want to send", "--scheme baa", "data-points", "tie"):
+        assert words in page
+    rows = json.loads((done[1] / "result.json").read_text())["rows"]
+    assert len(rows) == 8
+
+
+def test_a_scheme_of_ones_own_and_a_file_take_part(small, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(OWN)
+    (tmp_path / "shrunk.toml").write_text('[uplink]\nname = "analog"\n[uplink.analog]\nestimate = "lmmse"\n')
+    main(["arena", "--challenge", small, "--scheme", "mine:Mine", "shrunk.toml", "--seeds", "1", "--workers", "1"])
+    rows = json.loads((tmp_path / "runs" / "arena" / "result.json").read_text())["rows"]
+    assert {row["scheme"] for row in rows} == {"mine", "shrunk"}
+    assert next(row for row in rows if row["scheme"] == "mine")["raw_nmse"] == pytest.approx(0, abs=1e-9)
+    assert "not judged: one seed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"challenges": ["awgm"]}, "there is no challenge 'awgm': did you mean 'awgn'"),
+        ({"schemes": ["analogue"]}, "there is no scheme 'analogue': did you mean 'analog'"),
+        ({"schemes": ["nowhere:Scheme"]}, "No module named 'nowhere'; expected MODULE:CLASS"),
+        ({"challenges": "awgn"}, "expected a list of names"),
+    ],
+)
+def test_unknown_names_are_refused_with_the_nearest(given, sentence, small):
+    with pytest.raises(ConfigError, match=sentence):
+        aircomp.arena(**({"challenges": [small]} | given))
+
+
+def test_a_scheme_that_cannot_serve_is_shown_as_such(small):
+    plan = Plan((small,), ("blind", "analog"), settings={"power.control": "none", "channel.kind": "fading"})
+    wanted, refused = jobs_of(plan)
+    assert {about["scheme"] for about, _ in wanted} == {"blind"}
+    assert {row["scheme"] for row in refused} == {"analog"}
+    assert "needs signals that arrive in phase" in refused[0]["reason"]
+
+
+@pytest.mark.parametrize("name", challenge_names())
+def test_every_challenge_can_be_asked_of_all_its_schemes(name):
+    challenge = find_challenge(name)
+    assert all(len(values) == len(challenge.values) for values in challenge.vary.values())
+    plan = Plan((name,), seeds=(0,))
+    wanted, refused = jobs_of(plan)
+    assert len(wanted) + len(refused) == len(challenge.schemes) * len(challenge.values)
+    assert not refused
+
+
+def test_every_entrant_can_be_found_and_has_a_robust_rule():
+    for name in entrant_names():
+        assert find_entrant(name).offers in ROBUST
+
+
+def test_a_margin_inside_its_interval_is_a_tie():
+    def row(scheme, values):
+        about = {"challenge": "c", "value": 1.0, "scheme": scheme, "ours": scheme == "a"}
+        return about | {"raw_nmse": sum(values) / len(values), "raw_nmse_values": values}
+
+    clear = compared(row("a", [0.1, 0.11, 0.1]), row("b", [0.2, 0.22, 0.2]), MEASURES["round"])
+    assert clear["verdict"] == "wins"
+    assert clear["margin"] == pytest.approx(3.01, abs=0.01)
+    unclear = compared(row("a", [0.1, 0.3, 0.1]), row("b", [0.2, 0.2, 0.2]), MEASURES["round"])
+    assert unclear["verdict"] == "tie"
+    assert winners([row("a", [0.1, 0.1]), row("b", [0.2, 0.2])], MEASURES["round"])[0]["our_verdict"] == "wins"
+    low, high = interval([1.0, 2.0, 3.0])
+    assert (low, high) == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5), abs=1e-3)
+
+
+def test_points_of_accuracy_are_better_when_higher():
+    assert MEASURES["training"].margin(0.9, 0.8) == pytest.approx(10)
+    assert MEASURES["round"].margin(0.1, 1.0) == pytest.approx(10)
+
+
+@pytest.mark.slow
+def test_training_with_corrupted_devices_takes_the_most_robust_rule_of_each(tmp_path):
+    found = aircomp.arena(["byzantine"], ["tdma-vq", "baa"], task="training", seeds=1, out=tmp_path, rounds=4)
+    assert not found.failed
+    assert len(found.rows) == 10
+
+
+def test_a_sweep_returns_a_row_for_every_combination_and_goes_on_where_it_was(tmp_path):
+    few = {"rounds": 1, "devices.total": 4, "participation.low": 2, "participation.high": 3}
+    asked = {"uplink": ["gamp", "analog"], "snr_db": [0.0, 20.0]}
+    rows = aircomp.sweep("digits", asked, out=tmp_path, **few)
+    assert [(row["uplink"], row["snr_db"]) for row in rows] == [
+        ("gamp", 0.0),
+        ("gamp", 20.0),
+        ("analog", 0.0),
+        ("analog", 20.0),
+    ]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("simulate-*.json")}
+    assert aircomp.sweep("digits", asked, out=tmp_path, **few) == rows
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("simulate-*.json")} == before
+    with pytest.raises(ConfigError, match="expected a list of values"):
+        aircomp.sweep("digits", {"snr_db": []})
