@@ -9,9 +9,10 @@ from aircomp.cli import main
 from aircomp.comparison.challenges import challenge_names, find_challenge
 from aircomp.comparison.entrants import ROBUST, entrant_names, find_entrant
 from aircomp.comparison.judge import MEASURES, compared, interval, winners
-from aircomp.comparison.run import Plan, jobs_of
+from aircomp.comparison.run import Plan, jobs_of, unequal
 from aircomp.errors import ConfigError
 
+USES = {"a": 640.0, "b": 640.0, "bound": 0.0, "c": 576.0, "d": 705.0}
 OWN = """
 from aircomp.uplinks.ideal import IdealUplink
 
@@ -130,6 +131,13 @@ def test_a_margin_inside_its_interval_is_a_tie():
     assert winners([row("a", [0.1, 0.1]), row("b", [0.2, 0.2])], MEASURES["round"])[0]["our_verdict"] == "wins"
     low, high = interval([1.0, 2.0, 3.0])
     assert (low, high) == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5), abs=1e-3)
+
+
+def test_who_takes_more_air_than_the_others_is_named():
+    rows = [{"challenge": "c", "value": 1.0, "scheme": name, "channel_uses": uses} for name, uses in USES.items()]
+    assert [(row["scheme"], row["reason"]) for row in unequal(rows)] == [
+        ("d", "it has 705 channel uses a round, the others 640")
+    ]
 
 
 def test_points_of_accuracy_are_better_when_higher():

@@ -84,7 +84,8 @@ def run(args: Sequence[str]) -> None:
     if any("our_best" in row for row in comparison.winners):
         print_table(f"our best digital scheme (margins in {unit})", comparison.winners, columns_of(OURS))
     for row in comparison.failed:
-        print(f"failed: {row['challenge']} {row['value']:g}, {row['scheme']}, seed {row['seed']}: {row['reason']}")
+        seed = f", seed {row['seed']}" if "seed" in row else ""
+        print(f"failed: {row['challenge']} {row['value']:g}, {row['scheme']}{seed}: {row['reason']}")
     print(page)
     if comparison.failed:
         sys.exit(1)

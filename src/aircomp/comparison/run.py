@@ -1,5 +1,6 @@
 """The arena: jobs of every challenge, point, scheme and seed, and the rows they give."""
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from aircomp.reproduce.summary import over_seeds
 from aircomp.reproduce.work import KINDS, run_job
 from aircomp.uplinks.outputs import check_rule
 
+SLOT_USES = 64
+"""Channel uses by which rounds may differ: one slot."""
 Task = Literal["round", "training"]
 COLLECTED = ("data.", "devices.", "local.", "model.", "participation.", "partition.")
 """Groups of settings that decide what devices want to say."""
@@ -89,7 +92,20 @@ def compare(
     fields = (*(ROUND_FIELDS if plan.task == "round" else TRAINING_FIELDS), *COST_FIELDS)
     keys = ("challenge", "value", "scheme", "ours", "side_information")
     rows = [_without_empty(row) for row in over_seeds(found, keys, fields)]
-    return Comparison(plan, rows, winners(rows, measure), refused, failed)
+    return Comparison(plan, rows, winners(rows, measure), refused, failed + unequal(rows))
+
+
+def unequal(rows: Sequence[Row]) -> list[Row]:
+    """Name who had another number of channel uses than most at its point, by more than a slot; who used none is a bound."""
+    found = []
+    for place in {(row["challenge"], row["value"]) for row in rows}:
+        here = [row for row in rows if (row["challenge"], row["value"]) == place and row.get("channel_uses")]
+        usual = statistics.mode(row["channel_uses"] for row in here) if here else 0.0
+        for row in here:
+            if abs(row["channel_uses"] - usual) > SLOT_USES:
+                reason = f"it has {row['channel_uses']:,.0f} channel uses a round, the others {usual:,.0f}"
+                found.append({name: row[name] for name in ("challenge", "value", "scheme")} | {"reason": reason})
+    return found
 
 
 def jobs_of(plan: Plan) -> tuple[list[tuple[Row, Job]], list[Row]]:
