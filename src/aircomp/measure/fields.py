@@ -102,6 +102,7 @@ FIELDS = {
     "timing": Field("largest delay", "By how much devices are late at the most.", "symbols"),
     "corrupted_fraction": Field("corrupted devices", "The share of active devices that send something else.", "share"),
     "alpha": Field("Dirichlet concentration", "Small where devices hold few classes each."),
+    "block_error_rate": Field("lost blocks", "The share of coded blocks that arrived with errors.", "share"),
     "vote_error": Field("wrong votes", "The share of parameters whose vote is not that of the majority.", "share"),
     "sends": Field("sends", "What a device sends."),
     "offers": Field("offers", "What the base station gets: counts, vectors, a mean or a vote."),

@@ -42,6 +42,7 @@ ABOUT = {
     "baa": About("its update, uncoded", "in phase", "Zhu et al. 2020"),
     "cotaf": About("its update, uncoded; the longest sets the scale", "in phase", "Sery et al. 2021"),
     "tdma-vq": About("codeword indices, in turns", "any", "capacity"),
+    "tdma-coded": About("codeword indices, in turns, behind a convolutional code", "in phase", "Viterbi 1967"),
     "tdma-qsgd": About("parameters rounded at random, in turns", "any", "Alistarh et al. 2017"),
     "tdma-sign": About("signs and their scale, in turns", "any", "Karimireddy et al. 2019"),
     "tdma-topk": About("its largest parameters, in turns", "any", "Stich et al. 2018"),

@@ -8,6 +8,7 @@ from aircomp.uplinks.a_dsgd import ADsgdUplink
 from aircomp.uplinks.analog import KINDS as ANALOG
 from aircomp.uplinks.analog import NO_PEAK, AnalogUplink
 from aircomp.uplinks.base import Uplink, UplinkContext
+from aircomp.uplinks.coded import CodedUplink
 from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decoder_names
 from aircomp.uplinks.digital import DigitalUplink
 from aircomp.uplinks.ideal import IdealUplink
@@ -22,7 +23,7 @@ from aircomp.uplinks.settings import UplinkSettings
 from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteUplink
 
-RIVALS: tuple[str, ...] = (*ANALOG, *TDMA, *VOTE, *DIGITS, "a-dsgd")
+RIVALS: tuple[str, ...] = (*ANALOG, *TDMA, "tdma-coded", *VOTE, *DIGITS, "a-dsgd")
 """The schemes that send no codewords of a shared codebook."""
 
 
@@ -84,6 +85,8 @@ def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplin
         return OrthogonalUplink(
             name, settings.tdma, quantize=settings.quantize, uses=settings.codeword_length, peak=peak, context=context
         )
+    if name == "tdma-coded":
+        return CodedUplink(quantize=settings.quantize, uses=settings.codeword_length, context=context)
     if name in VOTE:
         return VoteUplink(name, settings.vote, **air)
     if name in DIGITS:

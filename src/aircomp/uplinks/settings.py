@@ -32,7 +32,7 @@ from aircomp.uplinks.vote import VoteSettings
 PILOTED = (*ANALOG, *DIGITS, "a-dsgd")
 """The schemes that learn the number of devices from pilots."""
 _SLOTS = needs("name", Except("ideal"))
-_DIGITAL = needs("name", Except("ideal", *PILOTED, *TDMA, *VOTE))
+_DIGITAL = needs("name", Except("ideal", *PILOTED, *TDMA, "tdma-coded", *VOTE))
 
 UNEQUAL = ("gamp", "posterior")
 """The decoders for codewords that differ in energy."""
@@ -47,7 +47,7 @@ class UplinkSettings(Settings):
         "codeword_length": needs("name", Except("ideal", "amp-da-net")) + needs("codebook", Except("layer")),
         "energy": needs("name", *UNEQUAL, refused=True),
         "peak": (Needs({"energy": ("matched",), "name": (*ANALOG, *TDMA)}),),
-        "pilots": needs("name", Except("ideal", "perfect", *TDMA, *VOTE, *receiver_names())),
+        "pilots": needs("name", Except("ideal", "perfect", *TDMA, "tdma-coded", *VOTE, *receiver_names())),
         "repeat": _DIGITAL,
         "quantize": _SLOTS,
         "quantize.num_codewords": needs("name", Except("ideal", *PILOTED, *TDMA[1:], *VOTE)),

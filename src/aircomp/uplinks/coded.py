@@ -1,0 +1,156 @@
+r"""Turns with a real code: what `tdma-vq` sends at capacity, sent with a convolutional code, so that errors really happen.
+
+    devices:      codeword indices [K_a, J] ──► blocks of 32 ──► convolutional code, ±1 ──► the own slots
+    base station: own slots of each device ──► Viterbi ──► blocks whose parity is right ──► every device's update
+
+The rate is fixed: half a bit for a channel use. Where turns are short, a round carries some of the fragments, the first of an
+order that a seed tells. A block whose parity is wrong is left out. Nobody tells the device, so that its error memory takes
+the block for sent.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Inexact, Int
+from torch import Tensor
+
+from aircomp.channel.base import AtDevices, AtReceiver
+from aircomp.channel.signal import Symbols
+from aircomp.common import rng as rngs
+from aircomp.decode.heard_pilots import in_phase
+from aircomp.decode.viterbi import viterbi
+from aircomp.encode.convolutional import GENERATORS, MEMORY, PARITY, encode, num_symbols, parity, taps
+from aircomp.encode.turns import take_turns
+from aircomp.errors import ConfigError
+from aircomp.measure.metrics import vector_nmse
+from aircomp.quantize.codebook import QuantizeSettings, build
+from aircomp.quantize.fragment import join, num_slots, split
+from aircomp.quantize.nearest import lookup, nearest
+from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, new_seed
+from aircomp.uplinks.outputs import Vectors
+
+BLOCK = 32
+"""Indices of a block."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one device sends in its own slots."""
+
+    slots: Int[Tensor, " own"]
+    blocks: int
+    """Blocks that fit."""
+    fragments: Int[Tensor, " sent"]
+    """The fragments in them."""
+
+
+class CodedUplink(Scheme):
+    """Vector-quantised updates in turns, behind a convolutional code.
+
+    Args:
+        quantize: Of the codebook.
+        uses: Channel uses of a slot.
+        context: What the link is made for.
+    """
+
+    name, offers = "tdma-coded", Vectors
+    estimates_num_active = False
+    side_information = ("which device has which turn",)
+
+    def __init__(self, *, quantize: QuantizeSettings, uses: int, context: UplinkContext | None = None):
+        self.quantize, self.uses, self.context = quantize, uses, context or UplinkContext()
+        self.index_bits = (quantize.num_codewords - 1).bit_length()
+        self.block_bits = BLOCK * self.index_bits
+
+    def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
+        """Announce the codebook of quantisation and the order of fragments."""
+        own = split(base_update, self.quantize.fragment_length)
+        codebook = build(own, self.quantize, rng=rng).codebook
+        return Announced(
+            base_update.numel(), len(own) * self.uses, {"codebook": codebook, "seed": new_seed(rng)}, base_update
+        )
+
+    def turns(self, num_devices: int, announced: Announced) -> list[Turn]:
+        """Return every device's slots and the fragments that it sends in them."""
+        slots = announced.num_uses // self.uses
+        order = torch.randperm(slots, generator=rngs.generator(int(announced.downlink["seed"]), "turns"))
+        found = []
+        for device in range(num_devices):
+            own = torch.arange(device, slots, num_devices)
+            blocks = min(len(own) * self.uses // num_symbols(self.block_bits), -(-slots // BLOCK))
+            found.append(Turn(own, blocks, order[: blocks * BLOCK]))
+        if found and not any(turn.blocks for turn in found):
+            raise ConfigError(
+                f"tdma-coded needs {num_symbols(self.block_bits)} channel uses for a block, but the turn of a device has "
+                f"{len(found[0].slots) * self.uses}; use fewer devices, a larger model or tdma-vq"
+            )
+        return found
+
+    def encode(
+        self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
+    ) -> Sent:
+        """Quantise, encode and send in turns."""
+        codebook, slots = announced.downlink["codebook"], announced.num_uses // self.uses
+        fragments = split(messages, codebook.shape[1])
+        energies, speaking = take_turns(len(messages), slots, float(slots)), csi.speaking(slots, self.uses)
+        signal = messages.new_zeros(len(messages), slots, self.uses)
+        arrived = torch.zeros_like(fragments)
+        for device, turn in enumerate(self.turns(len(messages), announced)):
+            chosen = nearest(fragments[device, turn.fragments], codebook)
+            symbols = encode(self._bits(chosen, turn.blocks)).flatten()
+            stream = torch.nn.functional.pad(symbols, (0, len(turn.slots) * self.uses - len(symbols)))
+            scale = float(energies[device].sum() / max(len(symbols), 1)) ** 0.5
+            signal[device, turn.slots] = (scale * stream).reshape(-1, self.uses).to(signal)
+            heard = self._spoken(turn, None if speaking is None else speaking[device])[: len(turn.fragments)]
+            arrived[device, turn.fragments] = lookup(chosen, codebook) * heard.to(arrived)[:, None]
+        agreed = {"devices": torch.tensor(len(messages))}
+        return Sent(Symbols(signal, 1 / self.uses), join(arrived, announced.num_params), speaking, agreed=agreed)
+
+    def _bits(self, indices: Int[Tensor, " sent"], blocks: int) -> Bool[Tensor, "blocks bits"]:
+        """Return the indices as blocks of bits, the last one filled with zeros."""
+        padded = torch.nn.functional.pad(indices, (0, blocks * BLOCK - len(indices)))
+        places = torch.arange(self.index_bits, device=indices.device)
+        return (padded[:, None] >> places & 1).bool().reshape(blocks, -1)
+
+    def _spoken(self, turn: Turn, speaking: Bool[Tensor, " slots"] | None) -> Bool[Tensor, " indices"]:
+        """Return which indices were sent: those of blocks in which the device was never silent."""
+        if speaking is None:
+            return torch.ones(turn.blocks * BLOCK, dtype=torch.bool)
+        uses = speaking[turn.slots].repeat_interleave(self.uses)[: turn.blocks * num_symbols(self.block_bits)]
+        return uses.reshape(turn.blocks, -1).all(dim=1).cpu().repeat_interleave(BLOCK)
+
+    def decode(
+        self, received: Inexact[Tensor, "antennas slots uses"], announced: Announced, csi: AtReceiver
+    ) -> tuple[Vectors, Memory]:
+        """Decode every device's blocks, and leave out those whose parity is wrong."""
+        heard = in_phase(received)
+        number = int(announced.agreed["devices"])
+        vectors, lost, all_blocks = [], 0, 0
+        for turn in self.turns(number, announced):
+            size = num_symbols(self.block_bits)
+            stream = heard[turn.slots.to(heard.device)].flatten()[: turn.blocks * size]
+            bits = viterbi(stream.reshape(turn.blocks, -1, len(GENERATORS)), taps())[:, :-MEMORY]
+            right = (parity(bits[:, :-PARITY]) == bits[:, -PARITY:]).all(dim=1)
+            lost, all_blocks = lost + int((~right).sum()), all_blocks + turn.blocks
+            vectors.append(self._vector(bits[:, :-PARITY], right, turn, announced))
+        known = [vector for vector in vectors if vector.any()] or [torch.zeros_like(announced.kept)]
+        if self.context.include_base_station:
+            known.append(announced.kept.to(known[0]))
+        told = {"block_error_rate": lost / max(all_blocks, 1)}
+        return Vectors(vectors=torch.stack(known), num_active_hat=float(number), diagnostics=told), {}
+
+    def _vector(
+        self, bits: Bool[Tensor, "blocks bits"], right: Bool[Tensor, " blocks"], turn: Turn, announced: Announced
+    ) -> Float[Tensor, " params"]:
+        """Return a device's update, zero where nothing arrived."""
+        codebook = announced.downlink["codebook"]
+        weights = 2 ** torch.arange(self.index_bits, device=bits.device)
+        indices = (bits.reshape(-1, self.index_bits) * weights).sum(dim=1)[: len(turn.fragments)]
+        kept = right.repeat_interleave(BLOCK)[: len(turn.fragments), None].to(codebook)
+        fragments = torch.zeros(num_slots(announced.num_params, codebook.shape[1]), codebook.shape[1]).to(codebook)
+        fragments[turn.fragments] = lookup(indices.clamp(max=len(codebook) - 1), codebook) * kept
+        return join(fragments, announced.num_params)
+
+    def diagnose(self, sent: Sent, announced: Announced, output: Vectors) -> dict[str, float]:
+        """Compare with the mean of what devices sent."""
+        return {"update_nmse": vector_nmse(sent.reconstruction.mean(dim=0), output.vectors.mean(dim=0))}
