@@ -89,6 +89,14 @@ def test_more_bits_arrive_more_exactly_and_peaks_cost_them(name):
     assert lost(0.0, tdma={"gap_db": 6.0}) > lost(0.0)
 
 
+def test_devices_without_a_turn_are_left_out():
+    done = exchange(make_uplink("tdma-vq"), heavy_tailed(10, 160), 30.0)
+    assert done.air.num_slots == 8
+    assert done.output.num_active_hat == 8
+    assert not done.sent.reconstruction[8:].any()
+    assert float(done.air.energy.mean()) == pytest.approx(done.air.nominal_energy)
+
+
 def test_qsgd_is_right_on_average(rng):
     from aircomp.quantize.compress import qsgd
 

@@ -106,7 +106,7 @@ class OrthogonalUplink(Scheme):
             sent,
             csi.speaking(kept.slots, self.uses),
             agreed={"vectors": vectors[(bits > 0).to(vectors.device)]},
-            capped=self.peak < len(messages),
+            capped=min(self.peak, kept.slots) < len(messages),  # or somebody has no turn
         )
 
     def _bits(self, energies: Float[Tensor, "devices slots"], csi: AtDevices) -> Float[Tensor, " devices"]:
