@@ -1,6 +1,7 @@
 """Every decoder by name, and the random-access codebook that each goes with."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -149,6 +150,11 @@ def decoder_and_codebook(choice: DecoderChoice) -> tuple[Decoder, Float[Tensor, 
         codebook = layer.codebook
         options |= {"layer": layer} if name == "amp-da-net" else {}
     else:
-        rng = rngs.generator(choice.seed, "random-access codebook")
-        codebook = make_codebook(kind, choice.num_codewords, choice.codeword_length, rng=rng).to(choice.device)
+        codebook = _drawn(kind, choice.num_codewords, choice.codeword_length, choice.seed).clone().to(choice.device)
     return make_decoder(name, codebook, snr_reference=choice.snr_reference, **options), codebook, kind
+
+
+@lru_cache(maxsize=16)
+def _drawn(kind: str, num_codewords: int, codeword_length: int, seed: int) -> Float[Tensor, "codewords uses"]:
+    """Draw a codebook; one of low coherence takes a second, and the uplinks of a comparison share it."""
+    return make_codebook(kind, num_codewords, codeword_length, rng=rngs.generator(seed, "random-access codebook"))
