@@ -23,9 +23,13 @@ MOST_SEEDS = 1000
 
 @dataclass(frozen=True)
 class Options:
-    """Compare schemes at equal channel uses and energy; what was done before in --out is not done again.
+    """Compare schemes at equal channel uses and energy. An interrupted comparison goes on where --out stands.
 
-    Challenges: awgn, budget, devices, phase, csi, power, timing, blind, byzantine, heterogeneous.
+    A challenge is one question, such as how schemes bear white noise. Challenges: awgn, budget, devices, phase, csi, power,
+    timing, blind, byzantine, heterogeneous.
+
+    Schemes: every name of `aircomp schemes`; digital (gamp), digital-matched (gamp with matched energies) and analog-lmmse
+    (analog, shrunk) are short for settings.
 
     Examples:
       aircomp arena --challenge awgn
@@ -37,13 +41,13 @@ class Options:
     challenge: tuple[str, ...] = ()
     """Challenges by name, or TOML files of your own; all by default."""
     scheme: tuple[str, ...] = ()
-    """Schemes by name (aircomp schemes), TOML files of settings, or MODULE:CLASS; by default those of each challenge."""
+    """Schemes by name, TOML files of settings, or MODULE:CLASS; by default those of each challenge."""
     task: Literal["round", "training"] = "round"
-    """Errors of single rounds, or accuracies of federated training."""
+    """round: the error of single rounds. training: the test accuracy of federated training."""
     snr_db: float | None = None
     """SNR of all challenges but awgn, in place of theirs."""
     seeds: int = 3
-    """How many seeds, 0 and up."""
+    """How many seeds, from 0 on; two or more give an interval."""
     workers: int = 2
     """Jobs at a time, one thread each; with --engine ray 0 means one for each core of the cluster."""
     engine: Literal["processes", "ray"] = "processes"
@@ -51,13 +55,13 @@ class Options:
     ray_address: str = ""
     """HOST:PORT of a Ray cluster; by default Ray is started on this machine."""
     list: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Name the challenges and stop."""
+    """List the challenges and stop."""
     out: Annotated[Path, tyro.conf.arg(help_behavior_hint="(default: runs/arena)")] = Path("runs/arena")
-    """Directory; an interrupted run goes on there."""
+    """Directory of the result and of finished jobs; finished jobs are not done again."""
 
 
 def run(args: Sequence[str]) -> None:
-    """Run the jobs, show who wins; exit 1 if a job failed."""
+    """Run the jobs and show who wins; exit with 1 if a job failed."""
     options = parse(Options, args, "arena")
     if not 1 <= options.seeds <= MOST_SEEDS or options.workers < (options.engine == "processes"):
         raise ConfigError(

@@ -28,10 +28,11 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Options:
-    """List all uplink schemes: what each sends, offers and needs to know, what it costs for a model, and its paper.
+    """List all uplink schemes: what each sends, offers and needs, what a round of it costs, and its paper.
 
-    Offers: counts and vectors serve every aggregation rule, a mean the mean alone, a vote the sign vote alone. Channel: in
-    phase means that power control lets signals arrive so. Energy is in units of one codeword's.
+    Offers: counts and vectors (every device's own update) serve every aggregation rule. A mean serves the mean alone, a vote
+    the sign vote alone. Channel: "in phase" means that all signals must arrive with the same phase. Energy: one codeword has
+    energy one.
 
     Examples:
       aircomp schemes
@@ -39,11 +40,11 @@ class Options:
     """
 
     model: str | None = None
-    """A model by name (its usual width); digits-cnn if nothing is said."""
+    """A model by name, in its usual width; digits-cnn by default."""
     parameters: int | None = None
-    """Or its number of parameters."""
+    """A number of parameters, in place of a model."""
     num_active: int = 10
-    """Devices that transmit."""
+    """How many devices send."""
     bandwidth_hz: float = 1e6
     """Bandwidth of the radio."""
     out: Path | None = None

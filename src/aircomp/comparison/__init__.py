@@ -1,1 +1,1 @@
-"""Schemes beside each other at equal channel uses and energy."""
+"""Comparisons of schemes at equal channel uses and energy, and sweeps over settings."""

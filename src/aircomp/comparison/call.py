@@ -1,4 +1,4 @@
-"""Comparisons and sweeps from Python: rows that a data frame takes as they are."""
+"""Comparisons and sweeps from Python. They return rows, which make a data frame as they are."""
 
 import itertools
 import tempfile
@@ -31,14 +31,14 @@ def arena(
     """Compare schemes at equal channel uses and energy, as `aircomp arena` does.
 
     Args:
-        challenges: Names, or TOML files of your own; all if none is given.
-        schemes: Names, TOML files or MODULE:CLASS; those of each challenge if none is given.
-        task: `round` (errors of single rounds) or `training` (accuracies).
-        seeds: How many, from 0.
-        workers: Jobs at a time, one thread each.
-        out: Directory for jobs, `result.json` and `report.html`, where an interrupted comparison goes on; nothing is kept
-            without one.
-        **settings: Settings of the experiment for all, by name: `snr_db=0.0, **{"devices.total": 100}`.
+        challenges: Names, or TOML files of your own; all by default.
+        schemes: Names, TOML files or MODULE:CLASS; by default those of each challenge.
+        task: `round` measures the error of single rounds, `training` the test accuracy of federated training.
+        seeds: How many seeds, from 0 on.
+        workers: How many jobs run at a time, one thread each.
+        out: Directory for finished jobs, `result.json` and `report.html`. An interrupted comparison goes on there. Without
+            it nothing is kept.
+        **settings: Settings of the experiment for all schemes, by name: `snr_db=0.0, **{"devices.total": 100}`.
 
     Examples:
         >>> found = arena(["awgn"], ["analog", "baa"], seeds=1)  # doctest: +SKIP
@@ -69,14 +69,14 @@ def sweep(
     out: str | Path | None = None,
     **overrides: Any,
 ) -> list[Row]:
-    """Run federated training at every combination of some settings, and return one row a run.
+    """Run federated training at every combination of some settings, and return one row per run.
 
     Args:
         preset: As for `aircomp.simulate`.
-        over: Settings by name with the values of each: `{"uplink": ["gamp", "analog"], "snr_db": [0, 5, 10]}`.
-        seeds: How many, from 0; every combination is run once for each.
-        workers: Runs at a time, one thread each.
-        out: Directory that keeps finished runs, so that an interrupted sweep goes on; nothing is kept without one.
+        over: Settings by name, with the values of each: `{"uplink": ["gamp", "analog"], "snr_db": [0, 5, 10]}`.
+        seeds: How many seeds, from 0 on; every combination runs once with each.
+        workers: How many runs at a time, one thread each.
+        out: Directory for finished runs, where an interrupted sweep goes on. Without it nothing is kept.
         **overrides: Settings for all runs.
 
     Examples:

@@ -1,4 +1,4 @@
-"""What is asked: a TOML file of a dozen lines for each challenge."""
+"""Challenges: each asks one question about schemes, in a TOML file of a dozen lines."""
 
 from typing import Any
 
@@ -8,25 +8,26 @@ from aircomp.common.settings import Presets, Settings
 from aircomp.errors import unknown_name
 
 ORDER = ("awgn", "budget", "devices", "phase", "csi", "power", "timing", "blind", "byzantine", "heterogeneous")
-"""Of the page."""
+"""The order of the challenges on the page."""
 
 
 class Challenge(Settings):
-    """One question, one axis."""
+    """One question, and the one size that varies."""
 
     title: str
     question: str
-    """A sentence."""
+    """One sentence."""
     axis: str
     """The field that varies; `measure/fields.py` has its heading."""
     values: tuple[float, ...]
+    """The values of the axis: the points of the figure."""
     vary: dict[str, tuple[Any, ...]]
     """Settings by path, with a value for each of `values`."""
     schemes: tuple[str, ...]
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Settings that stay."""
+    """Settings that are the same at all points."""
     robust: bool = False
-    """Whether every scheme has the most robust rule that it can serve."""
+    """Whether every scheme takes the most robust aggregation rule that it can serve."""
 
     def settings_at(self, place: int) -> dict[str, Any]:
         """Return all settings of a point."""

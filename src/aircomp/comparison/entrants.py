@@ -1,4 +1,4 @@
-"""Who takes part: schemes of this package under short names, a TOML file of settings, or a class of your own."""
+"""The schemes of a comparison: those of this package by name, a TOML file of settings, or a class of your own."""
 
 import importlib
 import sys
@@ -31,7 +31,7 @@ class Entrant:
 
     name: str
     settings: dict[str, Any] = field(default_factory=dict)
-    """Of the experiment, by path."""
+    """Settings of the experiment, by path."""
     ours: bool = False
     """Whether it is a digital scheme of this package or the paper's."""
     own: str = ""
@@ -99,7 +99,7 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def load_own(given: str) -> Uplink:
-    """Import a scheme of the user's own; the working directory counts as a place for modules.
+    """Import a scheme of the user's own; modules of the working directory are found, too.
 
     Raises:
         ConfigError: If there is no such module or class, or it is no scheme.

@@ -1,4 +1,4 @@
-"""Who wins: paired differences over seeds, with their interval; a margin inside its interval is a tie."""
+"""Who wins: paired differences over seeds, and their confidence interval. If the interval holds zero, it is a tie."""
 
 import math
 import statistics
@@ -14,12 +14,12 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Measure:
-    """What a task is judged by."""
+    """The field by which a task is judged."""
 
     field: str
     higher_is_better: bool
     unit: str
-    """Of a margin."""
+    """The unit of a margin."""
 
     def margin(self, better: float, other: float) -> float:
         """Return by how much one value beats another, in `unit`: decibels of an error, points of an accuracy."""
@@ -46,11 +46,11 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def winners(rows: Sequence[Row], measure: Measure) -> list[Row]:
-    """Return for every point of every challenge who is best, and how our best digital scheme stands beside the others.
+    """Return who is best at every point of every challenge, and how our best digital scheme compares with the others.
 
     Args:
         rows: One for every challenge, point and scheme, with the values of all seeds.
-        measure: What they are judged by.
+        measure: The field by which they are judged.
     """
     places: dict[tuple[str, float], list[Row]] = {}
     for row in rows:
@@ -68,7 +68,7 @@ def winners(rows: Sequence[Row], measure: Measure) -> list[Row]:
 
 
 def compared(first: Row, second: Row, measure: Measure) -> Row:
-    """Return the margin of one scheme over another, its interval over paired seeds, and what that means."""
+    """Return the margin of one scheme over another, its interval over paired seeds, and the verdict."""
     name = f"{measure.field}_values"
     pairs = [(a, b) for a, b in zip(first[name], second[name], strict=True) if a is not None and b is not None]
     margins = [measure.margin(a, b) for a, b in pairs]
@@ -79,7 +79,7 @@ def compared(first: Row, second: Row, measure: Measure) -> Row:
 
 
 def _ours(ranked: Sequence[Row], measure: Measure) -> Row:
-    """Say how our best digital scheme stands beside the best of all others."""
+    """Compare our best digital scheme with the best of all others."""
     ours, others = ([row for row in ranked if bool(row.get("ours")) == own] for own in (True, False))
     if not ours or not others:
         return {}

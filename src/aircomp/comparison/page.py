@@ -15,14 +15,14 @@ from aircomp.report.rows import SHARE, lines_of, present, series_of, table_of
 WINNERS = ("challenge", "value", "winner", "won_with", "runner_up", "margin", "margin_low", "margin_high", "verdict")
 OURS = ("challenge", "value", "our_best", "best_rival", "our_margin", "our_verdict")
 TASKS = {
-    "round": "One round of real updates, sent by every scheme: the error of the mean that arrives, over the raw mean.",
-    "training": "Federated training with every scheme: the test accuracy at the end, mean of the last five tests.",
+    "round": "Every scheme sends the same round of real updates. Measured is the error of the mean that arrives (NMSE, raw).",
+    "training": "Every scheme trains the same model. Measured is the test accuracy, a mean of the last five tests.",
 }
 BESIDE = {"round": (Measure("update_nmse", higher_is_better=False, unit="dB"),), "training": ()}
-"""What is drawn, not judged: the error against what was sent leaves out what quantisation took."""
+"""Drawn but not judged: the error against what was sent, which leaves out the loss of quantisation."""
 FAIR = (
-    "All schemes have the same messages, gains, noise, channel uses and mean energy. What a scheme is told for free stands "
-    "in its row. Each is measured in the second of two rounds, when it knows its noise."
+    "All schemes have the same messages, gains, noise, channel uses and mean energy. The tables of costs say what each "
+    "scheme is told for free. A round is sent twice, and the second time is measured: the scheme then knows its noise."
 )
 
 

@@ -1,4 +1,4 @@
-"""One round of an experiment on saved messages: what a scheme makes of them, beside the truth."""
+"""One round on saved messages: what a scheme makes of them, compared with the truth."""
 
 import statistics
 from pathlib import Path
@@ -24,11 +24,11 @@ from aircomp.train.fragments import FragmentRound, load_round, round_files
 from aircomp.uplinks.meter import check_power, record_of
 
 KEPT = ("count_accuracy", "vote_error")
-"""Of what a scheme measures itself."""
+"""The fields that are kept of what a scheme measures itself."""
 
 
 def round_job(job: Job, work: Path) -> dict[str, Any]:
-    """Send the last rounds of a collection; `params`: preset, settings, own scheme, number of rounds."""
+    """Send the last rounds of a collection. `params` has the preset, settings, own scheme and number of rounds."""
     params = job.params
     experiment = configure(params["preset"], params["settings"])
     check_phase(experiment)
@@ -41,7 +41,7 @@ def round_job(job: Job, work: Path) -> dict[str, Any]:
 
 
 def training_job(job: Job, work: Path) -> dict[str, Any]:
-    """Train with a scheme of the user's own; `params`: preset, settings, own scheme."""
+    """Train with a scheme of the user's own. `params` has the preset, settings and own scheme."""
     params = job.params
     settings = {"engine": "serial"} | params["settings"]
     return {"rows": [simulate(params["preset"], uplink=load_own(params["own"]), **settings).row]}
@@ -76,7 +76,7 @@ def layers_of(saved: FragmentRound, experiment: Experiment) -> Tensor | None:
 
 
 def _compared(exchange: Exchange, honest: Float[Tensor, "devices params"], good: Tensor) -> Row:
-    """Compare an update with the mean of raw messages and with that of what was sent, of honest devices."""
+    """Compare the aggregate with the mean of the honest devices' raw messages, and with the mean of what they sent."""
     raw, sent = honest.double().mean(dim=0), exchange.sent.reconstruction[good].double().mean(dim=0)
     found = exchange.update.double()
     return {

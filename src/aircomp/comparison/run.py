@@ -1,4 +1,4 @@
-"""The arena: jobs of every challenge, point, scheme and seed, and the rows they give."""
+"""The arena: one job for every challenge, point, scheme and seed, and the rows that they give."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ SLOT_USES = 64
 """Channel uses by which rounds may differ: one slot."""
 Task = Literal["round", "training"]
 COLLECTED = ("data.", "devices.", "local.", "model.", "participation.", "partition.")
-"""Groups of settings that decide what devices want to say."""
+"""Groups of settings that change the messages of the devices; all schemes at a point share them."""
 ROUND_FIELDS = ("raw_nmse", "raw_gain", "update_nmse", "update_gain", "count_accuracy", "vote_error")
 COST_FIELDS = ("channel_uses", "energy_per_device", "energy_max", "energy_nominal", "peak_power", "downlink_bits")
 TRAINING_FIELDS = ("test_accuracy", "test_accuracy_last5", "test_loss")
@@ -34,17 +34,18 @@ class Plan:
     """What is compared."""
 
     challenges: tuple[str, ...] = ()
-    """Names, or TOML files; all if none is named."""
+    """Names or TOML files; empty: all challenges."""
     schemes: tuple[str, ...] = ()
-    """Names, TOML files or MODULE:CLASS; if none is named, those of each challenge."""
+    """Names, TOML files or MODULE:CLASS; empty: those of each challenge."""
     task: Task = "round"
     seeds: tuple[int, ...] = (0, 1, 2)
     settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of the experiment, by path, for all."""
+    """Settings of the experiment for all schemes, by path."""
     preset: str = "digits"
     collected_rounds: int = 8
+    """How many rounds are trained and saved."""
     measured_rounds: int = 2
-    """Of those, the last ones are sent."""
+    """How many of them are sent: the last ones."""
 
     def chosen(self) -> dict[str, Challenge]:
         """Return the challenges by name."""
@@ -53,12 +54,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came out."""
+    """The result of a comparison."""
 
     plan: Plan
     rows: list[Row]
     """One for every challenge, point and scheme."""
     winners: list[Row]
+    """One for every challenge and point."""
     refused: list[Row]
     """Schemes that cannot serve a challenge, and why."""
     failed: list[Row]
@@ -72,12 +74,12 @@ class Comparison:
 def compare(
     plan: Plan, work: Path, crew: Crew = ALONE, on_job: Callable[[Job, int, int], None] | None = None
 ) -> Comparison:
-    """Run what is missing of a comparison; what `work` already holds is not computed again.
+    """Run a comparison; jobs that `work` already holds are not done again.
 
     Args:
         plan: What to compare.
-        work: Where jobs keep what they found.
-        crew: Who does the jobs.
+        work: The directory in which jobs keep their results.
+        crew: The processes that do the jobs.
         on_job: Called after each job.
     """
     wanted, refused = jobs_of(plan)
@@ -109,7 +111,7 @@ def unequal(rows: Sequence[Row]) -> list[Row]:
 
 
 def jobs_of(plan: Plan) -> tuple[list[tuple[Row, Job]], list[Row]]:
-    """Return every job with the fields that tell it apart, and who was refused where."""
+    """Return every job with the fields that identify it, and every scheme that cannot serve a point."""
     wanted: list[tuple[Row, Job]] = []
     refused: list[Row] = []
     for name, challenge in plan.chosen().items():
@@ -131,7 +133,7 @@ def _entering(entrant: Entrant, challenge: Challenge) -> dict[str, Any]:
 
 
 def refusal(plan: Plan, entrant: Entrant, settings: dict[str, Any]) -> str:
-    """Say why a scheme cannot serve a point; empty if it can."""
+    """Return why a scheme cannot serve a point; empty if it can."""
     try:
         experiment = configure(plan.preset, settings)
         check_phase(experiment)
@@ -153,11 +155,11 @@ def _job(plan: Plan, entrant: Entrant, settings: dict[str, Any], seed: int) -> J
 
 
 OWN_KINDS = {"arena-round": round_job, "arena-training": training_job}
-"""What the arena does beside the jobs that it shares with `aircomp reproduce`."""
+"""The kinds of jobs of the arena alone; `aircomp reproduce` has the others."""
 
 
 def run_or_tell(job: Job, work: Path) -> Payload:
-    """Do one job; one that fails says why, so that the others go on."""
+    """Do one job; if it fails, return the reason, so that the other jobs go on."""
     try:
         if job.kind in KINDS:
             return run_job(job, work)
@@ -168,7 +170,7 @@ def run_or_tell(job: Job, work: Path) -> Payload:
 
 
 def _without_empty(row: Row) -> Row:
-    """Leave out what a scheme does not measure."""
+    """Leave out fields that the scheme does not measure."""
     return {name: value for name, value in row.items() if value is not None and value != [None] * row["seeds"]}
 
 

@@ -1,8 +1,8 @@
-r"""Sums of digits: what the air makes of one digit from each of $K$ devices, behind noise.
+r"""Estimates the sum of one digit from each of $K$ devices, received with noise.
 
-With digits $a_k \in \{0, \dots, q-1\}$ the sum $t = \sum_k a_k$ is one of $K(q-1)+1$ values. Its prior is the $K$-fold
-convolution of the digits' distribution. From $y = t + n$ with Gaussian noise follow three estimates: the nearest value
-(`ml`), the most probable one (`map`), and the mean of the posterior (`mean`).
+The digits are $a_k \in \{0, \dots, q-1\}$, so their sum $t = \sum_k a_k$ has $K(q-1)+1$ possible values. Its prior is the
+$K$-fold convolution of the distribution of a digit. The base station receives $y = t + n$ with Gaussian noise. It can
+take the nearest value (`ml`), the most probable one (`map`), or the mean of the posterior (`mean`).
 """
 
 from typing import Literal
@@ -13,11 +13,11 @@ from torch import Tensor
 
 Estimate = Literal["mean", "map", "ml"]
 CHUNK = 65_536
-"""Sums at a time: 41 values of each are 20 MB."""
+"""How many sums are estimated at a time; with 41 values each they take 20 MB."""
 
 
 def sum_prior(digit_prior: Float[Tensor, " digits"], num_devices: int) -> Float[Tensor, " values"]:
-    """Return the distribution of the sum of so many independent digits.
+    """Return the distribution of the sum of one digit from each device, if devices are independent.
 
     >>> sum_prior(torch.tensor([0.5, 0.5]), 2)
     tensor([0.2500, 0.5000, 0.2500], dtype=torch.float64)
@@ -33,13 +33,13 @@ def sum_prior(digit_prior: Float[Tensor, " digits"], num_devices: int) -> Float[
 def estimate_sums(
     heard: Float[Tensor, " numbers"], noise_var: float, prior: Float[Tensor, " values"], estimate: Estimate
 ) -> Float[Tensor, " numbers"]:
-    """Return what the sums are thought to be.
+    """Return the estimates of all sums.
 
     Args:
-        heard: Sums with noise, in units of a digit's step.
-        noise_var: Its variance.
-        prior: Of the values 0, 1, 2 and so on.
-        estimate: Which of the three.
+        heard: Sums with noise; digits are one apart.
+        noise_var: The variance of the noise.
+        prior: The probability of the sums 0, 1, 2 and so on.
+        estimate: Which of the three estimates.
     """
     if estimate == "ml" or noise_var <= 0:
         return heard.round().clamp(0, len(prior) - 1)

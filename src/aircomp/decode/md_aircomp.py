@@ -1,16 +1,18 @@
-r"""MD-AirComp's receiver for several antennas (Qiao et al. 2024): the first counts, all of them look who is active.
+r"""MD-AirComp's receiver for several antennas (Qiao et al. 2024): the first antenna counts, all find the codewords in use.
 
-Devices undo their gain to the first antenna, so its coefficients are integer counts under the prior
-$(1-\alpha)\delta_0 + \alpha\,\mathcal U\{1, \dots, M\}$, as in AMP-DA. Antenna $i$ beside it hears $\sum_k h_{ki}/h_{k0}$ on
-a codeword: zero, or a complex Gaussian number whose mean $\mu$ and variance $\tau$ follow by expectation and maximisation.
-Every antenna runs message passing of its own; they share the noise and, averaged, the activity $\alpha$ of each codeword:
+Devices undo their gain to the first antenna. There, every codeword arrives with its integer count. The prior of a count
+is $(1-\alpha)\delta_0 + \alpha\,\mathcal U\{1, \dots, M\}$, as in AMP-DA. Another antenna $i$ hears a codeword with the
+coefficient $\sum_k h_{ki}/h_{k0}$ over its senders: zero, or a complex Gaussian number. Expectation maximisation
+estimates the mean $\mu$ and the variance $\tau$ of these numbers. Every antenna runs its own message passing. All share
+the noise, and the mean of their estimates of the activity $\alpha$ of each codeword:
 
     antenna 0   ──► GAMP, counts            ──► α₀ ┐
     antenna 1   ──► GAMP, Bernoulli–Gaussian ──► α₁ ├──► α = mean ──► every antenna's next iteration
     …                                              ┘
 
-As published, noise, $\mu$, $\tau$ and the rule for stopping belong to the round, so every iteration visits all slots, a chunk
-at a time. The published $M$ is the true number of devices; here it is a bound that the signal tells.
+As published, the whole round has one noise, one $\mu$, one $\tau$ and one rule for stopping. So every iteration visits
+all slots, a chunk at a time. The published $M$ is the true number of devices. Here it is a bound that is estimated from
+the signal.
 """
 
 import math
@@ -30,22 +32,22 @@ from aircomp.decode.receiver import CHUNK, Reception, check_complex_codebook, ch
 from aircomp.decode.rounding import conclude
 
 START_NOISE = 100.0
-"""Of a slot before the first iteration, as published: trust the prior first."""
+"""Noise variance of a slot before the first iteration, as published: the prior is trusted first."""
 PATIENCE = 15
 """Iterations before a rising residual stops the round, as published."""
 MAX_LOG_ODDS = math.log(1e10)
 """The activity stays within 1e-10 of 0 and 1, as published."""
 MAX_STATE = 1e9
-"""Of z: message passing that explodes stays finite; no signal within range comes near."""
+"""The largest part of z: message passing that diverges stays finite, and no usual signal comes near."""
 
 
 class MdAirCompSettings(Settings):
     """Options of MD-AirComp's receiver; the defaults are the published ones."""
 
     damping: float = Field(default=0.3, ge=0, lt=1)
-    """How much of the old measurement-domain state each iteration keeps."""
+    """Share of the old state that each iteration keeps."""
     max_iterations: int = Field(default=50, ge=1)
-    """It stops earlier, after 15, when the residual of the round rises."""
+    """The most iterations; from the 16th on, a rising residual of the round ends them earlier."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class State:
-    """Where message passing stands."""
+    """The state of message passing."""
 
     x_hat: Complex[Tensor, "slots antennas codewords"]
     nu: Float[Tensor, "slots antennas codewords"]
@@ -132,7 +134,7 @@ class Gaussian:
     log_odds: Float[Tensor, "slots others codewords"]
     active: Float[Tensor, "slots others codewords"]
     mean: Complex[Tensor, "slots others codewords"]
-    """If it was sent, as the following one."""
+    """Mean if the codeword was sent; `variance` likewise."""
     variance: Float[Tensor, "slots others 1"]
 
 

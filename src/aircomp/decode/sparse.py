@@ -1,14 +1,13 @@
 r"""Sparse vectors from fewer sums than entries: orthogonal AMP with soft thresholds (Ma and Ping 2017).
 
-With orthonormal rows of $A$, $\delta$ measurements an entry, noise of variance $\sigma^2$ and an estimate $x$ whose error
-has the variance $v$:
-
+The rows of $A$ are orthonormal, with $\delta$ measurements per entry. The noise has the variance $\sigma^2$, and the error of
+the estimate $x$ has the variance $v$. One iteration is
 $$r = x + A^\top (y - A x)/\delta, \qquad \tau^2 = v (1 - \delta)/\delta + \sigma^2/\delta, \qquad
 x \leftarrow c\,(\eta_\theta(r) - \overline{\eta'}\, r)$$
 
-The threshold θ is the one of a few with the least error by Stein's unbiased estimate, and $c$ leaves the error of the next
-$x$ uncorrelated with that of $r$. The result is $\eta_\theta(r)$ at the end. With as many measurements as entries one step is
-exact, and the threshold alone removes noise.
+Stein's unbiased estimate of the error chooses the threshold θ among a few. The factor $c$ makes the error of the next $x$
+uncorrelated with that of $r$. The result is $\eta_\theta(r)$ of the last iteration. With as many measurements as entries, one
+iteration is exact; the threshold then only removes noise.
 """
 
 import torch
@@ -16,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 THRESHOLDS = (0.0, 0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 2.5, 3.0)
-"""In units of τ; 0 leaves a vector that is not sparse as it is."""
+"""In units of τ; with 0 a vector that is not sparse stays as it is."""
 ITERATIONS = 25
 
 

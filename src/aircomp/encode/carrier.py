@@ -1,10 +1,13 @@
-r"""How schemes that add numbers up in the air use the round that the digital link has: the same slots, the same uses.
+r"""Puts plain numbers into the slots of the digital link, for schemes whose numbers add up in the air.
 
-    numbers [devices, numbers] ──► so many in every slot, spread over all of its uses ──► slots, pilots between them
+    numbers [devices, numbers] ──► an equal share in every slot, spread over all of its uses ──► slots, pilots between them
 
-A slot that carries $m$ numbers over $l$ uses sends each of them $l/m$ times, as it were: spreading by orthonormal sequences
-collects the same energy as repetition and maximum-ratio combining, and $l/m$ need not be whole. Where there are more numbers
-than uses, a round carries those of some parameters, drawn from a seed that all know; error feedback keeps the others.
+A slot has $l$ uses and carries $m$ numbers. Each number is spread over all uses by a sequence of its own. The sequences
+are orthonormal, so this is worth as much as sending each number $l/m$ times and combining the copies. It also works where
+$l/m$ is not an integer.
+
+If a device has more numbers than the round has uses, the round carries only some parameters. A seed that everybody knows
+draws them. Error feedback keeps the others.
 """
 
 from dataclasses import dataclass
@@ -26,7 +29,7 @@ class Air:
 
     slots: int
     uses: int
-    """Of a slot."""
+    """Channel uses of a slot."""
     places: Int[Tensor, " pilots"]
     """The slots with pilots."""
 
@@ -52,13 +55,13 @@ class Air:
 
 
 def plan_air(slots: int, uses: int, *, pilots: int | None, block_uses: int = 0) -> Air:
-    """Return a round with pilots in the place of some slots.
+    """Return a round in which pilots take the place of some slots.
 
     Args:
-        slots: Of the digital link for the same update.
+        slots: How many slots the digital link has for the same update.
         uses: Channel uses of a slot.
-        pilots: Slots with pilots; None: `num_pilots`, and one in every coherence block at least.
-        block_uses: Channel uses of a coherence block; 0: the round is one.
+        pilots: How many slots carry pilots; None: `num_pilots`, but at least one in every coherence block.
+        block_uses: Channel uses of a coherence block; 0: the whole round is one block.
 
     Raises:
         ConfigError: If pilots leave no slot.
@@ -110,13 +113,13 @@ class Carrier:
 
     air: Air
     numbers: int
-    """That a device sends, at most as many as there is room for."""
+    """How many numbers a device sends, at most as many as there is room for."""
     rotation: Float[Tensor, "uses uses"]
-    """Orthonormal sequences, one a row."""
+    """Orthonormal sequences, one per row."""
 
     @property
     def per_slot(self) -> int:
-        """Numbers of a slot."""
+        """How many numbers a slot carries."""
         return max(-(-self.numbers // len(self.air.rows)), 1)
 
     @property
@@ -125,7 +128,7 @@ class Carrier:
         return self.rotation[: self.per_slot]
 
     def slots_of(self, values: Float[Tensor, "*batch numbers"]) -> Float[Tensor, "*batch data fragment"]:
-        """Put numbers into slots; those behind the last stay empty."""
+        """Put numbers into slots, zeros behind the last one."""
         room = len(self.air.rows) * self.per_slot
         return torch.nn.functional.pad(values, (0, room - values.shape[-1])).unflatten(-1, (-1, self.per_slot))
 
@@ -135,14 +138,14 @@ class Carrier:
         """Spread the numbers of every slot over its uses, and put the pilots between.
 
         Args:
-            slots: Numbers in slots, of energy one on average.
-            amplitudes: What each device multiplies the pilots with; None: one.
+            slots: Numbers in slots; a slot has energy one on average.
+            amplitudes: What each device multiplies the pilots by; None: one.
         """
         signal = Spread(slots, self.basis.to(slots))
         return WithPilots(signal, pilot_sequence(self.air.uses), self.air.places, amplitudes)
 
     def hear(self, received: Float[Tensor, "slots uses"]) -> Float[Tensor, "data fragment"]:
-        """Collect what was spread: sums of the devices' numbers, with the noise of one use."""
+        """Undo the spreading: sums of the devices' numbers, each with the noise of one use."""
         return received[self.air.rows.to(received.device)] @ self.basis.T.to(received)
 
     def numbers_of(self, slots: Shaped[Tensor, "*batch data fragment"]) -> Shaped[Tensor, "*batch numbers"]:
@@ -157,6 +160,6 @@ class Carrier:
 
 
 def make_rotation(uses: int, seed: int, device: str | torch.device) -> Float[Tensor, "uses uses"]:
-    """Return the orthonormal sequences of a link, which its seed tells."""
+    """Return the orthonormal sequences of a link, drawn from its seed."""
     rng = rngs.generator(seed, "random-access codebook")
     return random_rotation(uses, rng).float().to(device)

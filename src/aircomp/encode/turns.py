@@ -12,7 +12,7 @@ from aircomp.encode.signal import SlotGains
 
 
 def take_turns(num_devices: int, slots: int, peak: float) -> Float[Tensor, "devices slots"]:
-    """Return the energy of each device in each slot: all of its round's in its own slots, at most `peak` in one.
+    """Return the energy of each device in each slot: the round's energy goes into its own slots, at most `peak` into one.
 
     >>> take_turns(2, 4, peak=36.0)
     tensor([[2., 0., 2., 0.],
@@ -25,21 +25,21 @@ def take_turns(num_devices: int, slots: int, peak: float) -> Float[Tensor, "devi
 
 @dataclass(frozen=True)
 class Turns:
-    """What devices send that take turns; what their symbols say is a code's own affair, all have the same size."""
+    """What devices send that take turns. Only energies matter here, so all symbols have the same size."""
 
     energies: Float[Tensor, "devices slots"]
-    """Zero where it is another's turn."""
+    """Zero in the slots of other devices."""
     uses: int
 
     is_complex = False
 
     @property
     def power(self) -> float:
-        """Mean power per channel use, where a slot has an energy of one on average."""
+        """Mean power per channel use: a slot has energy one on average."""
         return 1 / self.uses
 
     def superpose(self, gains: SlotGains | None) -> Inexact[Tensor, "antennas slots uses"]:
-        """Add up the one who speaks in each slot."""
+        """Return what the antennas hear: in each slot, one device."""
         amplitudes = self.energies.sqrt()
         if gains is None:
             total = amplitudes.sum(dim=0)[None]
@@ -49,7 +49,7 @@ class Turns:
         return total[:, :, None] * pilot_sequence(self.uses).to(total)
 
     def each(self) -> Iterator[Float[Tensor, "slots uses"]]:
-        """Return one device's symbols after the other's."""
+        """Return the symbols of one device after the other."""
         for own in self.energies.sqrt():
             yield own[:, None] * pilot_sequence(self.uses).to(own)
 

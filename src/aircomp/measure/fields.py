@@ -30,11 +30,11 @@ FIELDS = {
     "decoder": Field("decoder", "The name of the decoder."),
     "uplink": Field("uplink", "The name of the uplink scheme."),
     "contender": Field("contender", "What a benchmark measures."),
-    "axis": Field("against", "The size that a benchmark varies."),
+    "axis": Field("against", "The size that a benchmark or a challenge varies."),
     "value": Field("value", "The value of that size."),
     "codebook": Field("codebook", "The kind of random-access codebook."),
     "known": Field("known, and receiver", "What must be known of the channel, and which receiver hears."),
-    "antennas": Field("antennas", "Of the base station."),
+    "antennas": Field("antennas", "How many antennas the base station has."),
     "snr_db": Field("SNR", "The signal-to-noise ratio; `snr_reference` says of what.", "dB"),
     "snr_reference": Field("SNR refers to", "What the SNR refers to: a slot, a round, or what a device transmits."),
     "seeds": Field("seeds", "How many seeds the mean is of; `<field>_std` is the standard deviation over them."),
@@ -58,12 +58,10 @@ FIELDS = {
     ),
     "update_nmse": Field(
         "update NMSE",
-        "The squared error of the summed update from integer counts, over the squared norm of what was sent.",
+        "The squared error of the decoded update, over the squared norm of what was sent; a simulated run counts integers.",
     ),
-    "update_nmse_hard": Field(
-        "update NMSE, integer counts", "The same as `update_nmse`, beside the one from soft counts."
-    ),
-    "update_nmse_soft": Field("update NMSE, soft counts", "The same with soft counts instead of integers."),
+    "update_nmse_hard": Field("update NMSE, integer counts", "The same from integer counts."),
+    "update_nmse_soft": Field("update NMSE, soft counts", "The same from soft counts."),
     "posterior_count_accuracy": Field(
         "posterior, count accuracy", "The count accuracy of the median of samples of the posterior."
     ),
@@ -80,7 +78,7 @@ FIELDS = {
     "num_active_mae": Field(
         "error of K", "The mean absolute error of the estimated number of active devices before rounding.", "devices"
     ),
-    "challenge": Field("challenge", "What is asked of schemes."),
+    "challenge": Field("challenge", "The question that `aircomp arena` asks of schemes."),
     "winner": Field("winner", "The scheme with the best value."),
     "won_with": Field("its value", "The value of the winner."),
     "runner_up": Field("runner-up", "The scheme with the second best value."),
@@ -89,24 +87,30 @@ FIELDS = {
     ),
     "margin_low": Field("at least", "The lower end of the margin's interval."),
     "margin_high": Field("at most", "The upper end of the margin's interval."),
-    "verdict": Field("verdict", "Whether the margin's interval leaves out zero."),
+    "verdict": Field("verdict", "`wins` if the margin's interval leaves out zero, `tie` if not."),
     "our_best": Field("our best", "The best digital scheme of this package."),
     "best_rival": Field("best of the others", "The best of all other schemes."),
     "our_margin": Field("margin", "By how much our best scheme beats the best of the others."),
-    "our_verdict": Field("verdict", "Whether it does, beyond the interval."),
-    "reason": Field("reason", "Why a scheme cannot serve, or a job failed."),
+    "our_verdict": Field("verdict", "`wins` or `loses` if the interval of that margin leaves out zero, `tie` if not."),
+    "reason": Field("reason", "Why a scheme cannot serve a challenge, or why a job failed."),
     "uses_per_parameter": Field("channel uses per parameter", "Real channel uses for each parameter of the model."),
-    "phase_deg": Field("phase error", "Standard deviation of the devices' phases.", "degrees"),
-    "csi_correlation": Field("correlation of belief and channel", "1 where devices know their channel exactly."),
-    "power_db": Field("power error", "Standard deviation of the devices' power.", "dB"),
-    "timing": Field("largest delay", "By how much devices are late at the most.", "symbols"),
-    "corrupted_fraction": Field("corrupted devices", "The share of active devices that send something else.", "share"),
-    "alpha": Field("Dirichlet concentration", "Small where devices hold few classes each."),
+    "phase_deg": Field("phase error", "The standard deviation of the devices' phases.", "degrees"),
+    "csi_correlation": Field("correlation of belief and channel", "How well devices know their channel; 1 is exactly."),
+    "power_db": Field("power error", "The standard deviation of the devices' power.", "dB"),
+    "timing": Field("largest delay", "How late a device can be, in complex channel uses.", "symbols"),
+    "corrupted_fraction": Field(
+        "corrupted devices", "The share of active devices that send something other than their update.", "share"
+    ),
+    "alpha": Field("Dirichlet concentration", "How alike the devices' data are; at 0.1 a device holds few classes."),
     "block_error_rate": Field("lost blocks", "The share of coded blocks that arrived with errors.", "share"),
-    "vote_error": Field("wrong votes", "The share of parameters whose vote is not that of the majority.", "share"),
+    "vote_error": Field(
+        "wrong votes", "The share of parameters where the decoded sign is not that of the majority.", "share"
+    ),
     "sends": Field("sends", "What a device sends."),
     "offers": Field("offers", "What the base station gets: counts, vectors, a mean or a vote."),
-    "needs_channel": Field("channel", "What the channel must give: none, signals in phase, or any."),
+    "needs_channel": Field(
+        "channel", "What the scheme needs of the channel: none is used, signals in phase, or any channel."
+    ),
     "paper": Field("paper", "Where the scheme comes from."),
     "pupe": Field("missed codewords", "The share of sent codewords that are missing from the decoded ones.", "share"),
     "num_slots": Field("slots of a round", "How many slots one round takes."),
@@ -125,7 +129,7 @@ FIELDS = {
     "energy_spread": Field(
         "spread of energy", "The standard deviation of that over the devices of a round.", "codewords"
     ),
-    "energy_max": Field("largest energy", "What the device that spends most does in a round.", "codewords"),
+    "energy_max": Field("largest energy", "What the device that spends most spends in a round.", "codewords"),
     "energy_nominal": Field(
         "nominal energy",
         "What a device is meant to spend in a round; the noise under `transmit` follows it.",
@@ -206,8 +210,11 @@ FIELDS = {
     "variance": Field("variance", "The NMSE of the decoded mean that is not bias: NMSE − (1 − gain)²."),
     "scheme": Field("scheme", "How the update is coded and decoded."),
     "readout": Field("readout", "What the mean is formed of: integers, soft counts, or soft counts made unbiased."),
-    "raw_nmse": Field("NMSE, raw", "The squared error of the mean over the squared mean of the raw messages."),
-    "raw_gain": Field("gain, raw", "The length of the mean along that of the raw messages; 1 is unbiased."),
+    "raw_nmse": Field(
+        "NMSE, raw",
+        "The squared error of the aggregate against the mean of the raw messages, over the squared norm of that mean.",
+    ),
+    "raw_gain": Field("gain, raw", "The length of the aggregate along the mean of the raw messages; 1 is unbiased."),
     "raw_variance": Field("variance, raw", "The NMSE against the raw messages that is not bias."),
     "gain_popular": Field("slope, popular", "The slope of decoded over true counts, popular half of the codewords."),
     "gain_rare": Field("slope, rare", "The same for the rare half."),

@@ -1,15 +1,18 @@
-r"""Lossy compression of one device's update to a number of bits, for devices that do not share the air.
+r"""Lossy compression of one device's update to a given number of bits, for devices that take turns.
 
-| function | keeps                                                                | bits for $W$ parameters        |
-|----------|----------------------------------------------------------------------|--------------------------------|
-| `qsgd`   | parameters to $s$ levels of the norm of their 64, right on average   | $W\log_2(2s+1) + 32\,W/64$     |
-| `sign`   | signs, and the mean of the absolute values                           | $W + 32$                       |
-| `top_k`  | the $k$ largest parameters, eight bits each                          | $\log_2\binom{W}{k} + 8k + 32$ |
-| `d_dsgd` | the mean of the $q$ largest or of the $q$ smallest, and their places | $\log_2\binom{W}{q} + 33$      |
+| function | keeps                                                                     | bits for $W$ parameters        |
+|----------|---------------------------------------------------------------------------|--------------------------------|
+| `qsgd`   | every parameter, rounded at random to one of $2s+1$ levels                | $W\log_2(2s+1) + 32\,W/64$     |
+| `sign`   | every sign, and one mean of the absolute values                           | $W + 32$                       |
+| `top_k`  | the $k$ parameters of largest absolute value, in eight bits each          | $\log_2\binom{W}{k} + 8k + 32$ |
+| `d_dsgd` | where the $q$ largest or the $q$ smallest parameters are, and their mean  | $\log_2\binom{W}{q} + 33$      |
 
-Where bits are short, `qsgd` and `sign` keep some parameters only, the first of an order that all devices share. What is left
-out is zero, and error feedback keeps it. (QSGD: Alistarh et al. 2017. Scaled signs: Karimireddy et al. 2019. D-DSGD: Amiri
-and Gündüz 2020.)
+The levels of `qsgd` are multiples of the norm of 64 neighbouring parameters over $s$. The rounding is right on average.
+
+If there are too few bits for all parameters, `qsgd` and `sign` keep the first ones of an order that all devices share. The
+others arrive as zero, and error feedback keeps them.
+
+Papers: QSGD by Alistarh et al. (2017), scaled signs by Karimireddy et al. (2019), D-DSGD by Amiri and Gündüz (2020).
 """
 
 import math
@@ -20,13 +23,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 BUCKET = 64
-"""Parameters that share a norm in `qsgd`; 512 of them, as published, have three times the noise."""
+"""How many parameters share a norm in `qsgd`; with 512, as published, the noise is three times as large."""
 NUMBER_BITS = 32
-"""Of a norm, a scale or a mean."""
+"""Bits of a norm, a scale or a mean."""
 VALUE_BITS = 8
-"""Of a value in `top_k`."""
+"""Bits of a value in `top_k`."""
 LEVELS = tuple(2**i for i in range(21))
-"""Of `qsgd`; more than the last one float32 does not tell apart."""
+"""The choices of $s$ in `qsgd`; float32 does not tell more levels apart."""
 
 Compressor = Callable[[Tensor, float, Tensor, torch.Generator], tuple[Tensor, Tensor]]
 """`(message [params], bits, order [params], rng) -> what arrives [params], what of the message counts as sent [params]`."""
@@ -35,7 +38,7 @@ Compressor = Callable[[Tensor, float, Tensor, torch.Generator], tuple[Tensor, Te
 def qsgd(
     message: Float[Tensor, " params"], bits: float, order: Int[Tensor, " params"], rng: torch.Generator
 ) -> tuple[Float[Tensor, " params"], Float[Tensor, " params"]]:
-    """Round every parameter to a level at random, so that it is right on average."""
+    """Round every parameter at random to one of the two levels beside it, so that it is right on average."""
     levels = _levels(bits / max(len(message), 1))
     kept = order[: int(bits / _qsgd_bits(levels))]
     buckets = torch.nn.functional.pad(message[kept], (0, -len(kept) % BUCKET)).reshape(-1, BUCKET)
@@ -50,7 +53,7 @@ def qsgd(
 def sign(
     message: Float[Tensor, " params"], bits: float, order: Int[Tensor, " params"], rng: torch.Generator
 ) -> tuple[Float[Tensor, " params"], Float[Tensor, " params"]]:
-    """Keep signs, and one size for all."""
+    """Keep signs, and one absolute value for all."""
     kept = order[: max(int(min(bits, 1e12)) - NUMBER_BITS, 0)]
     values = message[kept]
     arrived = _scattered(message, kept, values.sign() * values.abs().mean() if len(kept) else values)
@@ -60,7 +63,7 @@ def sign(
 def top_k(
     message: Float[Tensor, " params"], bits: float, order: Int[Tensor, " params"], rng: torch.Generator
 ) -> tuple[Float[Tensor, " params"], Float[Tensor, " params"]]:
-    """Keep the parameters of the largest absolute values, to eight bits of the largest."""
+    """Keep the parameters of largest absolute value, in steps of the largest over 127."""
     number = largest_that_fits(len(message), bits, VALUE_BITS, NUMBER_BITS)
     kept = message.abs().topk(number).indices
     values = message[kept]
@@ -73,9 +76,9 @@ def top_k(
 def d_dsgd(
     message: Float[Tensor, " params"], bits: float, order: Int[Tensor, " params"], rng: torch.Generator
 ) -> tuple[Float[Tensor, " params"], Float[Tensor, " params"]]:
-    """Keep one number for the most positive parameters or for the most negative ones, whichever catches more energy.
+    """Keep the mean of the most positive parameters or of the most negative ones, whichever catches more energy.
 
-    As many as catch the most, within the bits: the mean of a half is of use to few of them.
+    It takes as many parameters as catch the most energy, at most as many as the bits allow.
     """
     number = largest_that_fits(len(message), bits, 0, NUMBER_BITS + 1)
     if number == 0:
@@ -93,7 +96,7 @@ COMPRESSORS: dict[str, Compressor] = {"qsgd": qsgd, "sign": sign, "topk": top_k,
 
 
 def largest_that_fits(num_params: int, bits: float, each: int, once: int) -> int:
-    """Return the most parameters whose places, `each` bits for every one and `once` bits together fit.
+    """Return how many parameters fit: their places, `each` bits for every one, and `once` bits for all together.
 
     >>> largest_that_fits(1000, 100.0, 8, 32)
     4
@@ -119,9 +122,9 @@ def _qsgd_bits(levels: int) -> float:
 
 
 def _levels(bits: float) -> int:
-    """Return the levels with the least noise a parameter that arrives, for so many bits a parameter.
+    """Return the $s$ with the least noise for so many bits a parameter.
 
-    Noise has the energy of the parameters, times min(D/s², √D/s) for D parameters of a norm.
+    The noise has the energy of the parameters times min(D/s², √D/s), where D parameters share a norm.
     """
 
     def noise(levels: int) -> float:

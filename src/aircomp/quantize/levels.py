@@ -1,8 +1,10 @@
 r"""Scalar quantisation to whole numbers, and their digits.
 
-A parameter $s$ of a layer whose limit is $c$ becomes $a = \lfloor (s/c + 1)(q^D - 1)/2 + u \rfloor$, limited to $0$ and
-$q^D - 1$. The dither $u$ is uniform between 0 and 1, and known to all: the receiver takes it off again, so that the error is
-uniform and independent of $s$ (subtractive dither, Roberts 1962). Digits to the base $q$ come first digit first.
+A parameter $s$ of a layer with the limit $c$ becomes $a = \lfloor (s/c + 1)(q^D - 1)/2 + u \rfloor$, clipped to the range
+from $0$ to $q^D - 1$. It has $D$ digits in base $q$, the most significant first.
+
+The dither $u$ is uniform between 0 and 1. Everybody knows it, so the receiver subtracts it again. The error is then uniform
+and does not depend on $s$ (subtractive dither, Roberts 1962).
 """
 
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from jaxtyping import Float, Int, Real
 from torch import Tensor
 
 SMALLEST = 1e-30
-"""A limit that a layer without updates is given."""
+"""The limit of a layer without updates."""
 
 
 def layer_scales(values: Float[Tensor, " params"], layers: Int[Tensor, " params"]) -> Float[Tensor, " layers"]:
@@ -28,7 +30,7 @@ class Levels:
 
     base: int
     number: int
-    """Digits."""
+    """How many digits."""
     scales: Float[Tensor, " layers"]
     """The largest absolute value of each layer."""
     layers: Int[Tensor, " params"]
@@ -55,7 +57,7 @@ class Levels:
         return (exact * (2 / self.last) - 1).to(self.scales) * self.limits
 
     def digits(self, whole: Int[Tensor, "*batch params"]) -> Int[Tensor, "digits *batch params"]:
-        """Return the digits of whole numbers, first digit first."""
+        """Return the digits of whole numbers, the most significant first."""
         return torch.stack([whole // self.base**i % self.base for i in reversed(range(self.number))])
 
     def from_digits(self, digits: Float[Tensor, "digits params"]) -> Float[Tensor, " params"]:

@@ -1,14 +1,18 @@
 r"""A-DSGD (Amiri and Gündüz 2020): every device keeps its largest parameters and sends random sums of them, uncoded.
 
-    base station: a seed, and how large sums are (announced)
-    devices:      messages [K_a, W] ──► largest in every block ──► sums of a block, fewer than entries ──► spread
-    base station: sums of all devices ──► sparse recovery (`decode/sparse.py`) ──► mean
+    base station: a seed, and the usual size of sums (announced)
+    devices:      messages [K_a, W] ──► largest parameters of every block ──► random sums of a block ──► slots
+    base station: sums over all devices ──► sparse recovery (`decode/sparse.py`) ──► mean
 
-Each device spends the energy of a round, whatever the length of its update. With the amplitude $\sqrt{\alpha_k}$ on sums
-and pilots alike, the base station learns $\sum_k\sqrt{\alpha_k}\,g_k / \sum_k\sqrt{\alpha_k}$. It need not know how many
-devices there are. A block has 2,048 parameters that a seed picks, and orthonormal rows of a Hadamard matrix take its sums. A
-round with a use for every parameter has as many sums as entries; sparsity then helps against noise alone. The share that is
-kept, half of the sums, is recalled from the paper.
+A block has 2,048 parameters, which the seed picks. Its sums are taken with orthonormal rows of a Hadamard matrix. A block has
+fewer sums than parameters if the round has fewer channel uses than parameters. Otherwise it has as many, and sparsity only
+helps against noise.
+
+Each device spends the same energy, whatever the length of its update $g_k$. It scales sums and pilots by the same
+amplitude $\sqrt{\alpha_k}$. So the base station finds $\sum_k\sqrt{\alpha_k}\,g_k / \sum_k\sqrt{\alpha_k}$ without
+knowing how many devices there are.
+
+A device keeps half as many parameters as there are sums. This share is recalled from the paper, not checked.
 """
 
 from dataclasses import dataclass
@@ -35,14 +39,14 @@ from aircomp.uplinks.outputs import Mean
 BLOCK = 2048
 """Parameters that share their sums; a power of two."""
 LEAST_WEIGHT = 1e-3
-"""The sum of amplitudes that a mean is divided by at least."""
+"""The least sum of amplitudes that a sum is divided by."""
 
 
 class ADsgdSettings(Settings):
     """Options of A-DSGD."""
 
     keep: float = Field(default=0.5, gt=0, le=1)
-    """Parameters that a device keeps, over the sums of a block."""
+    """How many parameters of a block a device keeps, over the number of its sums."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Kept:
     """The parameters in the order of blocks."""
     rows: Float[Tensor, "sums block"]
     size: float
-    """Of a slot of sums, from the base station's own update."""
+    """The root of the mean energy of a slot, for the base station's own update; sums are divided by it."""
     carrier: Carrier
 
 
@@ -63,9 +67,9 @@ class ADsgdUplink(Scheme):
 
     Args:
         settings: Its options.
-        fragment_length: Parameters that the digital link has in a slot.
+        fragment_length: Parameters that the digital link puts into a slot.
         uses: Channel uses of a slot.
-        pilots: Slots with pilots; None: as many as `plan_air` takes.
+        pilots: How many slots carry pilots; None: `plan_air` decides.
         context: What the link is made for.
     """
 
@@ -93,7 +97,7 @@ class ADsgdUplink(Scheme):
         self.rotation = make_rotation(uses, self.context.seed, self.context.device)
 
     def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
-        """Announce which parameters share a block, which sums are taken, and how large sums are."""
+        """Announce which parameters share a block, which sums are taken, and the usual size of sums."""
         size, seed = base_update.numel(), new_seed(rng)
         slots = num_slots(size, self.fragment_length)
         air = plan_air(slots, len(self.rotation), pilots=self.pilots, block_uses=self.context.block_uses)
@@ -132,7 +136,7 @@ class ADsgdUplink(Scheme):
     def encode(
         self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
     ) -> Sent:
-        """Keep the largest parameters, and send sums of them at the energy that a round has."""
+        """Keep the largest parameters, and send sums of them with the energy of the round."""
         kept: Kept = announced.kept
         carrier, air = kept.carrier, kept.carrier.air
         sparse, sums = self._sums(messages, kept)
@@ -147,7 +151,7 @@ class ADsgdUplink(Scheme):
     def decode(
         self, received: Inexact[Tensor, "antennas slots uses"], announced: Announced, csi: AtReceiver
     ) -> tuple[Mean, Memory]:
-        """Divide the sums by the sum of amplitudes, and recover sparse blocks."""
+        """Divide the sums by the sum of amplitudes, and recover the blocks as sparse vectors."""
         kept: Kept = announced.kept
         carrier, air, heard = kept.carrier, kept.carrier.air, in_phase(received)
         told = hear_pilots(heard, pilot_sequence(air.uses), air.places, csi.slot_blocks(air.slots, air.uses))

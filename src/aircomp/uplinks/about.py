@@ -8,6 +8,7 @@ from aircomp.uplinks.schemes import make_uplink, uplink_names
 
 _OURS = "this package"
 _QIAO = "Qiao et al. 2024"
+_TARIZZO = "Tarizzo et al. 2025"
 _CODEWORD = "codewords of a shared codebook"
 
 
@@ -18,7 +19,7 @@ class About:
     sends: str
     """What a device sends."""
     channel: str
-    """What the channel must give: `any` takes every channel of this package."""
+    """What the scheme needs: `none` uses no channel, `in phase` needs signals of equal phase, `any` takes every channel."""
     paper: str
     """Where it comes from."""
 
@@ -27,26 +28,26 @@ ABOUT = {
     "ideal": About("its update, exactly", "none", "bound"),
     "perfect": About("codeword indices, without error", "none", "bound"),
     "amp-da": About(_CODEWORD, "in phase", _QIAO),
-    "amp-da-pooled": About(_CODEWORD, "in phase", f"{_QIAO}, as the authors of AMP-DA-Net run it"),
-    "amp-da-net": About("codewords of a learned codebook", "in phase", "the paper"),
+    "amp-da-pooled": About(_CODEWORD, "in phase", f"{_QIAO}, as {_TARIZZO} run it"),
+    "amp-da-net": About("codewords of a learned codebook", "in phase", _TARIZZO),
     "gamp": About(_CODEWORD, "in phase", f"{_OURS}; GAMP: Rangan 2011"),
     "posterior": About(_CODEWORD, "in phase", f"{_OURS}, by sampling"),
     "omp": About(_CODEWORD, "in phase", "Tropp and Gilbert 2007"),
     "nnls": About(_CODEWORD, "in phase", "Lawson and Hanson 1974"),
-    "widened": About(_CODEWORD, "in phase, with errors", _OURS),
+    "widened": About(_CODEWORD, "in phase, or nearly", _OURS),
     "blind": About(_CODEWORD, "any", f"{_OURS}; multisource AMP: Okumuş et al. 2025"),
     "semi-blind": About(_CODEWORD, "any", _OURS),
-    "md-aircomp": About(_CODEWORD, "in phase on one antenna", _QIAO),
+    "md-aircomp": About(_CODEWORD, "in phase at the first antenna", _QIAO),
     "covariance": About(_CODEWORD, "any", "Fengler et al. 2021"),
-    "analog": About("its update, uncoded, small layers louder", "in phase", _OURS),
+    "analog": About("its update, uncoded; layers with small updates louder", "in phase", _OURS),
     "baa": About("its update, uncoded", "in phase", "Zhu et al. 2020"),
-    "cotaf": About("its update, uncoded; the longest sets the scale", "in phase", "Sery et al. 2021"),
-    "tdma-vq": About("codeword indices, in turns", "any", "capacity"),
-    "tdma-coded": About("codeword indices, in turns, behind a convolutional code", "in phase", "Viterbi 1967"),
+    "cotaf": About("its update, uncoded; the longest update sets the scale", "in phase", "Sery et al. 2021"),
+    "tdma-vq": About("codeword indices, in turns", "any", f"{_OURS}, rates at capacity"),
+    "tdma-coded": About("codeword indices, in turns, with a convolutional code", "in phase", "Viterbi 1967"),
     "tdma-qsgd": About("parameters rounded at random, in turns", "any", "Alistarh et al. 2017"),
-    "tdma-sign": About("signs and their scale, in turns", "any", "Karimireddy et al. 2019"),
+    "tdma-sign": About("signs and one scale, in turns", "any", "Karimireddy et al. 2019"),
     "tdma-topk": About("its largest parameters, in turns", "any", "Stich et al. 2018"),
-    "d-dsgd": About("places of its largest parameters and their mean, in turns", "any", "Amiri and Gündüz 2020"),
+    "d-dsgd": About("where its largest parameters are, and their mean, in turns", "any", "Amiri and Gündüz 2020"),
     "obda": About("signs", "in phase", "Zhu et al. 2021"),
     "fsk-mv": About("signs, as one of two tones", "any", "Şahin et al. 2021"),
     "sumcomp": About("two digits of every parameter", "in phase", "Razavikia et al. 2025"),

@@ -4,12 +4,19 @@ r"""Uncoded analog transmission: every device sends its message as it is, and th
     devices:      messages [K_a, W] · gain of the layer · common scale ──► spread over slots (`encode/carrier.py`)
     base station: pilots ──► K̂ and noise;  slots ──► sums, undo gains ──► mean
 
-Parameters of layer $i$ whose squares have the mean $E_i$ are received with noise over $g_i^2$, and cost $g_i^2 E_i$. The
-least noise in the mean at a given energy has $g_i^2 \propto E_i^{-1/2}$: a layer with small updates is sent louder, but not
-as loud as the others (our gains, `analog`). Equal gains are broadband analog aggregation (Zhu, Wang and Huang, 2020; `baa`).
-Where the longest update, not the mean, sets the common scale, it is the precoding of Sery et al. (2021; `cotaf`).
+The three schemes differ in how loud they send:
 
-Messages are not quantised. A slot above the peak limit is sent at the limit, and its rest stays in the error memory.
+| scheme   | gain of a layer           | the common scale follows         | from                        |
+|----------|---------------------------|----------------------------------|-----------------------------|
+| `analog` | $g_i \propto E_i^{-1/4}$  | the mean energy of all devices   | this package                |
+| `baa`    | the same for all layers   | the mean energy of all devices   | Zhu, Wang and Huang (2020)  |
+| `cotaf`  | the same for all layers   | the device with the most energy  | Sery et al. (2021)          |
+
+Here $E_i$ is the mean square of the parameters of layer $i$. With the gain $g_i$ they cost the energy $g_i^2 E_i$, and their
+noise is divided by $g_i^2$. At a given energy, $g_i^2 \propto E_i^{-1/2}$ leaves the least noise in the mean. A layer with
+small updates is then amplified, but still arrives weaker than the others.
+
+Messages are not quantised. A slot above the peak limit is sent at the limit. The error memory keeps the rest of it.
 """
 
 from dataclasses import dataclass
@@ -32,11 +39,11 @@ from aircomp.uplinks.base import LARGEST_ENERGY, MEAN_ENERGY, Announced, Memory,
 from aircomp.uplinks.outputs import Mean
 
 LEAST_ENERGY = 1e-4
-"""Of a layer, over the mean: one without any updates is not sent infinitely loud."""
+"""The least energy of a layer, over the mean: a layer without updates is not sent infinitely loud."""
 NO_PEAK = 1e12
-"""A limit that no slot reaches: all of a round's energy in one of ten million slots of ten thousand devices is less."""
+"""A limit that no slot reaches, not even if all energy of ten thousand devices and ten million slots were in one."""
 LEAST_DEVICES = 0.5
-"""A mean is of one device at least; half of one is where a number would be rounded to none."""
+"""The least number of devices that a sum is divided by; fewer would round to none."""
 KINDS = ("analog", "baa", "cotaf")
 
 
@@ -44,9 +51,9 @@ class AnalogSettings(Settings):
     """Options of analog transmission."""
 
     gains: Literal["layer", "equal"] = "layer"
-    """Louder where the base station's own updates of a layer are small, or the same for all layers."""
+    """`layer`: layers with small updates are sent louder. `equal`: all layers have the same gain."""
     estimate: Literal["unbiased", "lmmse"] = "unbiased"
-    """What is received as it is, or shrunk, layer by layer, towards zero by as much as noise is in it."""
+    """`unbiased`: the received mean is taken as it is. `lmmse`: each layer is shrunk by its share of noise."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +74,10 @@ class AnalogUplink(Scheme):
     Args:
         name: One of `KINDS`.
         settings: Its options.
-        fragment_length: Parameters that the digital link has in a slot.
+        fragment_length: Parameters that the digital link puts into a slot.
         uses: Channel uses of a slot.
         peak: The most energy of a device in a slot; the mean is one.
-        pilots: Slots with pilots; None: as many as `plan_air` takes.
+        pilots: How many slots carry pilots; None: `plan_air` decides.
         context: What the link is made for.
     """
 
@@ -118,7 +125,7 @@ class AnalogUplink(Scheme):
     def encode(
         self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
     ) -> Sent:
-        """Scale the parameters, limit the energy of slots, and spread them; what is silent or cut off is not sent."""
+        """Scale the parameters, limit the energy of slots, and spread them; what is cut off or silent counts as not sent."""
         kept: Kept = announced.kept
         carrier, air = kept.carrier, kept.carrier.air
         values = take(messages, kept.chosen)
@@ -150,7 +157,7 @@ class AnalogUplink(Scheme):
     def decode(
         self, received: Inexact[Tensor, "antennas slots uses"], announced: Announced, csi: AtReceiver
     ) -> tuple[Mean, Memory]:
-        """Collect what the first antenna heard in phase, undo the gains, and divide by the devices that pilots tell."""
+        """Collect what the first antenna heard, undo the gains, and divide by the number of devices that the pilots tell."""
         kept: Kept = announced.kept
         carrier, air, heard = kept.carrier, kept.carrier.air, in_phase(received)
         told = hear_pilots(heard, pilot_sequence(air.uses), air.places, csi.slot_blocks(air.slots, air.uses))
@@ -174,7 +181,7 @@ class AnalogUplink(Scheme):
 def _signal_share(
     sums: Float[Tensor, " numbers"], layers: Int[Tensor, " numbers"], noise_var: float
 ) -> Float[Tensor, " numbers"]:
-    """Return the share of each layer's received power that is no noise."""
+    """Return the share of each layer's received power that is not noise."""
     power = _layer_means(sums.double().square(), layers.to(sums.device))
     share = 1 - noise_var / power.clamp(min=torch.finfo(power.dtype).tiny)
     return share.clamp(min=0.0)[layers.to(sums.device)].to(sums)

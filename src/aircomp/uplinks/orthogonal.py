@@ -1,13 +1,14 @@
-r"""Devices that take turns (TDMA, OFDMA): each sends bits in slots of its own, and all of its update arrives.
+r"""Devices that take turns (TDMA, OFDMA): each sends bits in slots of its own, and the base station decodes every update.
 
-    base station: codebook of quantisation (`tdma-vq` alone) and a seed (announced)
-    devices:      SNR ──► bits that the own slots carry ──► update, compressed to them ──► turns
-    base station: every device's update, as far as it was sent
+    base station: quantisation codebook (`tdma-vq` alone) and a seed (announced)
+    devices:      SNR ──► bits that the device's own slots carry ──► update, compressed to so many bits ──► turns
+    base station: every device's compressed update
 
-A device whose slots have $u$ channel uses and the signal-to-noise ratio $\gamma$ sends $u\,\tfrac12\log_2(1+\gamma/g)$ bits
-without error: capacity, less the gap $g$ of a real code. All of a round's energy goes into the own slots, so $\gamma$ is that
-of all devices together, unless a peak limit is lower. Slots of a round have tens of thousands of uses, where the loss of
-finite length is negligible. This is what over-the-air computation has to beat.
+The slots of a device have $u$ channel uses in all and the signal-to-noise ratio $\gamma$. They carry
+$u\,\tfrac12\log_2(1+\gamma/g)$ bits without error. This is the channel's capacity, where $g$ is the gap of a real code to it.
+A device puts the energy of the whole round into its own slots. With $K$ devices $\gamma$ is therefore $K$ times the SNR of
+one, unless a peak limit is lower. Codes of finite length lose a little more, which is left out: the slots of a device have
+thousands of uses. These schemes are what over-the-air computation has to beat.
 """
 
 from dataclasses import dataclass
@@ -33,14 +34,14 @@ from aircomp.uplinks.outputs import Vectors
 
 KINDS = ("tdma-vq", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd")
 MOST_BITS = 64
-"""For a parameter: more than a number has."""
+"""The most bits for a parameter; a float has no more."""
 
 
 class TdmaSettings(Settings):
     """Options of devices that take turns."""
 
     gap_db: float = Field(default=0.0, ge=0, le=20)
-    """Decibels between the code and capacity; 0 is a bound, good codes have 1 to 3."""
+    """How far the code stays behind the channel's capacity, in dB; 0 is a bound, good codes have 1 to 3."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,12 @@ class Kept:
 
 
 class OrthogonalUplink(Scheme):
-    """Turns, and a compressor that fills them.
+    """Devices take turns; a compressor makes each update fit into its device's slots.
 
     Args:
         name: One of `KINDS`.
         settings: Its options.
-        quantize: Of the codebook of `tdma-vq`, and the parameters of the digital link's slots.
+        quantize: How the codebook of `tdma-vq` is built, and how many parameters the digital link puts into a slot.
         uses: Channel uses of a slot.
         peak: The most energy of a device in a slot, where the mean over the round is one.
         context: What the link is made for.
@@ -66,8 +67,8 @@ class OrthogonalUplink(Scheme):
     offers = Vectors
     estimates_num_active = False
     side_information = (
-        "every device's SNR, by which it chooses its rate",
-        "what devices sent, as a code at capacity less the gap delivers it",
+        "every device's SNR",
+        "error-free bits at capacity less tdma.gap_db",
     )
 
     def __init__(
@@ -84,7 +85,7 @@ class OrthogonalUplink(Scheme):
         self.peak, self.context = peak, context or UplinkContext()
 
     def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
-        """Announce the order in which parameters are sent, and the codebook of quantisation where there is one."""
+        """Announce the seed of the order in which parameters are sent, and the quantisation codebook of `tdma-vq`."""
         slots, downlink = num_slots(base_update.numel(), self.quantize.fragment_length), {}
         if self.name == "tdma-vq":  # first of all, so that it is the codebook that the digital link has
             own = split(base_update, self.quantize.fragment_length)
@@ -110,7 +111,7 @@ class OrthogonalUplink(Scheme):
         )
 
     def _bits(self, energies: Float[Tensor, "devices slots"], csi: AtDevices) -> Float[Tensor, " devices"]:
-        """Return what each device's slots carry."""
+        """Return how many bits the slots of each device carry."""
         if csi.snr is None:
             raise ConfigError(
                 f"uplink = {self.name!r} chooses rates by the devices' SNR, which this channel does not tell; "
@@ -141,7 +142,7 @@ class OrthogonalUplink(Scheme):
         return whole, whole
 
     def decode(self, received: Tensor, announced: Announced, csi: AtReceiver) -> tuple[Vectors, Memory]:
-        """Take the updates as they were sent."""
+        """Take the compressed updates as they were sent."""
         vectors = announced.agreed["vectors"]
         number = float(len(vectors))
         if not number:

@@ -1,14 +1,15 @@
-r"""Digits that add up in the air: every parameter is a whole number, and each of its digits is sent on its own.
+r"""Digits that add up in the air: a device rounds every parameter to a whole number, and sends each of its digits by itself.
 
     base station: scale of every layer, mean of every digit (announced)
-    devices:      messages [K_a, W] ──► whole numbers of D digits to the base q ──► one number in the air a digit
-    base station: pilots ──► K̂;  sums of digits behind noise ──► whole sums ──► mean
+    devices:      messages [K_a, W] ──► whole numbers of D digits in base q ──► one sent number per digit
+    base station: pilots ──► K̂;  noisy sums of digits ──► estimated sums ──► mean
 
 SumComp (Razavikia et al. 2025; `sumcomp`) has two digits, in phase and in quadrature. Bit-slicing (Liu et al. 2025;
-`bit-slicing`) has more, of few bits each. Neither construction could be read in full, so this one is derived: uniform
-quantisation with a dither that all know, the mean digit removed before sending, and a choice of estimates
-(`decode/digit_sums.py`). A wrong sum of the first digit costs $q^{D-1}$ times as much as one of the last, and each has the
-same energy.
+`bit-slicing`) has more digits of few bits each. We could not read either construction in full, so this one is our own
+derivation. It quantises uniformly, with a dither that everybody knows (`quantize/levels.py`). It subtracts the mean of a
+digit before sending. It offers three estimates of a sum (`decode/digit_sums.py`).
+
+All digits have the same scale in the air. A wrong sum of the first digit costs $q^{D-1}$ times as much as one of the last.
 """
 
 from dataclasses import dataclass
@@ -33,20 +34,20 @@ from aircomp.uplinks.base import MEAN_ENERGY, Announced, Memory, Scheme, Sent, U
 from aircomp.uplinks.outputs import Mean
 
 KINDS = {"sumcomp": 2, "bit-slicing": 3}
-"""Digits of a parameter where nobody says how many."""
+"""The schemes, and how many digits a parameter has by default."""
 
 
 class DigitsSettings(Settings):
     """Options of schemes that send digits."""
 
     base: int = Field(default=4, ge=2, le=256)
-    """Values of a digit."""
+    """How many values a digit has."""
     number: int | None = Field(default=None, ge=1, le=16)
-    """Digits of a parameter; by default 2 for sumcomp and 3 for bit-slicing."""
+    """How many digits a parameter has; by default 2 for sumcomp and 3 for bit-slicing."""
     clip: float = Field(default=2.5, gt=0, le=100)
-    """Largest absolute value, over the root mean square of the layer in the base station's own update."""
+    """Parameters are clipped at so many times the root mean square of their layer in the base station's own update."""
     estimate: Estimate = "mean"
-    """Of a digit's sum: the mean of its posterior, its most probable value (map), or the nearest one (ml)."""
+    """How the sum of a digit is estimated: its posterior mean, its most probable value (map), or the nearest one (ml)."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,14 @@ class Kept:
 
 
 class PositionalUplink(Scheme):
-    """Whole numbers, digit by digit.
+    """Whole numbers, sent digit by digit.
 
     Args:
         name: One of `KINDS`.
         settings: Its options.
-        fragment_length: Parameters that the digital link has in a slot.
+        fragment_length: Parameters that the digital link puts into a slot.
         uses: Channel uses of a slot.
-        pilots: Slots with pilots; None: as many as `plan_air` takes.
+        pilots: How many slots carry pilots; None: `plan_air` decides.
         context: What the link is made for.
     """
 
@@ -125,7 +126,7 @@ class PositionalUplink(Scheme):
     def encode(
         self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
     ) -> Sent:
-        """Send the digits of every parameter, without their mean."""
+        """Send the digits of every parameter, less the mean that was announced."""
         kept: Kept = announced.kept
         carrier, air, levels = kept.carrier, kept.carrier.air, kept.levels
         whole = levels.quantize(take(messages, kept.chosen))

@@ -80,14 +80,14 @@ class UplinkSettings(Settings):
     """Energy of the codewords: the same for all (paper), or matched to what each stands for and to the noise of the last
     round, one on average; for gamp and posterior."""
     peak: float | None = Field(default=None, ge=1, le=1e6)
-    """The most energy of a device in a slot, where energies are matched or analog; the mean is one. By default 36 where they
-    are matched, and no limit for analog, whose few long fragments carry much of an update."""
+    """The most energy of a device in a slot, where the mean is one. By default 36 with matched energies. Analog schemes and
+    devices that take turns have no limit by default."""
     pilots: int | None = Field(default=None, ge=0)
-    """Slots in which every device sends the same known sequence, which tells the number of devices. By default none where
-    energies are equal, and else one in fifty, from 4 to 64."""
+    """Slots in which every device sends the same known sequence, which tells the number of devices. By default none with
+    codewords of equal energy, and otherwise one slot in fifty, from 4 to 64; with fading at least one in every block."""
     repeat: Literal["auto"] | Annotated[int, Field(ge=1)] = 1
-    """Times that a slot is sent, of so many times fewer slots; 1 is the paper's. auto weighs what is then not asked for,
-    by the base station's own energy, against what would be decoded wrongly at the estimated SNR."""
+    """How often a slot is sent; so many times fewer slots are asked for. 1 is the paper's. auto chooses: it weighs the energy
+    of the slots that are not asked for against the slots that would be decoded wrongly at the estimated SNR."""
     side_information: SideInformation = "both"
     """What the decoder is told of each slot beforehand: its layer, the base station's own codeword, both or none (paper)."""
     quantize: QuantizeSettings = QuantizeSettings()

@@ -1,16 +1,18 @@
 r"""Votes: every device sends the signs of its update, and the base station hears which sign has the majority.
 
-    devices:      signs of messages [K_a, W] ──► one tone in phase (`obda`), or one of two tones (`fsk-mv`)
+    devices:      signs of messages [K_a, W] ──► +1 or −1 (`obda`), or one of two tones (`fsk-mv`)
     base station: sign of the sum, or the louder tone ──► signs ──► a step of the same size for all parameters
 
-`obda` (Zhu et al. 2021) sends ±1, spread like an analog number; signals must arrive in phase. `fsk-mv` (Şahin et al. 2021)
-has two complex uses for a parameter and puts all of a parameter's energy, in a random phase, on the one of its sign; the base
-station compares energies on all antennas, so nobody needs to know a channel. It takes four real uses for a parameter: where
-a round has fewer, it carries some parameters. Its vote is wrong even without noise: with $K_-$ of $K$ devices against, in
-$K_-/K$ of the cases on one antenna.
+`obda` (Zhu et al. 2021) sends ±1 as analog transmission sends a number. Signals must arrive in phase.
 
-A vote has no size. The step is the mean absolute value of the base station's own update, times a rate that decays with the
-rounds. What is not sent stays in the error memory; what is sent counts as arrived.
+`fsk-mv` (Şahin et al. 2021) has two tones for each parameter, one for plus and one for minus. A tone is one complex channel
+use. A device puts the energy of the parameter on the tone of its sign, with a random phase. The base station compares the
+energies of the two tones, summed over all antennas. So nobody needs to know a channel. A parameter takes four real uses. A
+round with fewer carries only some of the parameters. The vote can be wrong even without noise: if $K_-$ of $K$ devices are in
+the minority, one antenna under Rayleigh fading errs with probability $K_-/K$.
+
+A vote has no length. The length of the step is the mean absolute value of the base station's own update, times a rate that
+may decay over the rounds. What is not sent stays in the error memory. What is sent counts as arrived.
 """
 
 from dataclasses import dataclass
@@ -35,16 +37,16 @@ KINDS = ("obda", "fsk-mv")
 TONES = 2
 """Complex uses of a parameter in `fsk-mv`."""
 TIE = 1e-3
-"""A sum smaller than this, over what a device sends, is a tie: no step is taken. Noise decides before."""
+"""A sum below this share of one device's amplitude is a tie, and no step is taken; only rounds without noise have ties."""
 
 
 class VoteSettings(Settings):
-    """The step that a vote makes."""
+    """How long the step after a vote is."""
 
     rate: float = Field(default=1.0, gt=0, le=1e6)
-    """Size of the step of every parameter, over the mean absolute value of the base station's own update."""
+    """Step of every parameter, over the mean absolute value of the base station's own update."""
     decay: float = Field(default=1.0, gt=0, le=1)
-    """What the rate is multiplied with from round to round; own updates shrink with training, too."""
+    """Factor of the rate from round to round; the base station's own updates shrink with training, too."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Kept:
 
     @property
     def amplitude(self) -> float:
-        """Of a sign, with which a slot has energy one on average."""
+        """The amplitude of a sign with which a slot has energy one on average."""
         return (len(self.carrier.air.rows) / max(self.carrier.numbers, 1)) ** 0.5
 
 
@@ -69,7 +71,7 @@ class VoteUplink(Scheme):
     Args:
         name: One of `KINDS`.
         settings: Its options.
-        fragment_length: Parameters that the digital link has in a slot.
+        fragment_length: Parameters that the digital link puts into a slot.
         uses: Channel uses of a slot.
         context: What the link is made for.
     """
@@ -110,7 +112,7 @@ class VoteUplink(Scheme):
     def encode(
         self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
     ) -> Sent:
-        """Send signs; a parameter that does not change says plus or minus at random."""
+        """Send signs; a parameter that does not change sends plus or minus at random."""
         kept: Kept = announced.kept
         carrier, values = kept.carrier, take(messages, kept.chosen)
         coin = torch.randint(2, (values.shape[1],), generator=rng).to(values) * 2 - 1
@@ -134,7 +136,7 @@ class VoteUplink(Scheme):
     def decode(
         self, received: Inexact[Tensor, "antennas slots uses"], announced: Announced, csi: AtReceiver
     ) -> tuple[Vote, Memory]:
-        """Take the sign of the sum in phase, or of the difference of energies."""
+        """Take the sign of the received sum, or of the difference of the two tones' energies."""
         kept: Kept = announced.kept
         carrier = kept.carrier
         if self.name == "obda":
