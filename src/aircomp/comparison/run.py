@@ -98,9 +98,9 @@ def compare(
 
 
 def unequal(rows: Sequence[Row]) -> list[Row]:
-    """Name who had another number of channel uses than most at its point, by more than a slot; who used none is a bound."""
+    """Name schemes whose channel uses differ from those of most at their point by more than a slot; bounds may use none."""
     found = []
-    for place in {(row["challenge"], row["value"]) for row in rows}:
+    for place in dict.fromkeys((row["challenge"], row["value"]) for row in rows):
         here = [row for row in rows if (row["challenge"], row["value"]) == place and row.get("channel_uses")]
         usual = statistics.mode(row["channel_uses"] for row in here) if here else 0.0
         for row in here:
