@@ -47,9 +47,9 @@ class PowerSettings(Settings):
     that is weak. phase: it undoes the phase alone. statistical: it undoes the mean gain alone. common: all devices arrive
     as the weakest one does."""
     threshold: float = Field(default=0.1, gt=0, le=10)
-    """Of inversion: a device is silent where its gain is below this share of its mean."""
+    """inversion: a device is silent where its gain is below this share of its mean."""
     peak_db: float | None = None
-    """Of inversion: the largest power over the mean one, in decibels; in place of a threshold, which then is the smallest
+    """inversion: the largest power over the mean one, in decibels; in place of a threshold, which then is the smallest
     that keeps it."""
 
 

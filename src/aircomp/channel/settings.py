@@ -14,16 +14,16 @@ class ErrorSettings(Settings):
     """What devices do not know, or cannot do exactly; nothing by default."""
 
     csi_correlation: float = Field(default=1.0, ge=0, le=1)
-    r"""How well devices know their gain: they believe $\hat h = \rho h + \sqrt{1-\rho^2}\,e$; 1 is exactly."""
+    """How well devices know their gain h; 1 is exactly. They believe that it is ρh + √(1 − ρ²)e, with a random e."""
     phase_deg: float = Field(default=0.0, ge=0, le=360)
     """Standard deviation of a device's phase error in each coherence block, in degrees."""
     power_db: float = Field(default=0.0, ge=0, le=20)
     """Standard deviation of a device's error of transmit power in each round, in decibels; its mean power is kept."""
     timing: float = Field(default=0.0, ge=0, lt=1)
-    """A device is late by up to so much of a complex channel use: it sends (1 − δ)c[m] + δc[m−1]."""
+    """How late a device can be, as a part δ of a complex channel use: it sends (1 − δ)c[m] + δc[m−1]."""
     frequency: float = Field(default=0.0, ge=0, le=0.5)
-    """A device's carrier is off by up to so many turns a complex channel use; it synchronises at each block's start.
-    10 Hz at a million uses a second are 1e-5."""
+    """How far a device's carrier can be off, in turns per complex channel use; it is right at the start of each block. 10 Hz
+    at a million uses a second are 1e-5."""
 
 
 class ChannelSettings(Settings):
@@ -40,14 +40,14 @@ class ChannelSettings(Settings):
     snr_reference: SnrReference = "round"
     """What the SNR refers to: the mean received power of the `round`, that of each `slot`, or the `transmit` power."""
     antennas: int = Field(default=1, ge=1, le=1024)
-    """Of the base station; each hears every device with another gain."""
+    """Antennas of the base station; a device has another gain to each of them."""
     block_slots: int = Field(default=256, ge=1, le=10**9)
     """Slots of 64 real channel uses for which gains stay as they are; a round may end before a block does."""
     rician_factor: float = Field(default=0.0, ge=0, le=1e6)
     """Power of the direct path over that of the scattered ones; 0 is Rayleigh fading."""
     correlation: float = Field(default=0.0, ge=0, lt=1)
-    """Of neighbouring antennas; r of two neighbours is r² of the next but one."""
+    """Correlation r of the gains to neighbouring antennas; that of the next but one is r²."""
     path_loss: float = Field(default=0.0, ge=0, le=10)
-    """Exponent by which power falls with distance, for devices spread over a disc and measured at its edge; 3.76 is a
-    city's, 0 hears all devices alike."""
+    """Exponent by which power falls with distance, for devices spread over a disc; at its edge the gain is one. 3.76 is
+    usual in a city; with 0 distance does not matter."""
     errors: ErrorSettings = ErrorSettings()

@@ -23,9 +23,9 @@ MOST_SEEDS = 1000
 
 @dataclass(frozen=True)
 class Options:
-    """Compare schemes at equal channel uses and energy. An interrupted comparison goes on where --out stands.
+    """Compare schemes at equal channel uses and energy; jobs that --out already holds are not done again.
 
-    A challenge is one question, such as how schemes bear white noise. Challenges: awgn, budget, devices, phase, csi, power,
+    A challenge is one question; --list shows them. Challenges: awgn, budget, devices, phase, csi, power,
     timing, blind, byzantine, heterogeneous.
 
     Schemes: every name of `aircomp schemes`; digital (gamp), digital-matched (gamp with matched energies) and analog-lmmse
@@ -57,7 +57,7 @@ class Options:
     list: tyro.conf.FlagCreatePairsOff[bool] = False
     """List the challenges and stop."""
     out: Annotated[Path, tyro.conf.arg(help_behavior_hint="(default: runs/arena)")] = Path("runs/arena")
-    """Directory of the result and of finished jobs; finished jobs are not done again."""
+    """Directory for report.html, result.json and finished jobs; an interrupted comparison goes on there."""
 
 
 def run(args: Sequence[str]) -> None:

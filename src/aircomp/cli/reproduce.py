@@ -43,7 +43,7 @@ class Options:
     ray_address: str = ""
     """HOST:PORT of a Ray cluster; by default Ray is started on this machine."""
     list: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Name the results and stop."""
+    """List the results and stop."""
     out: Path | None = None
     """Output directory; by default runs/reproduce-SCALE, so that the same command continues an interrupted run."""
     update_expected: tyro.conf.FlagCreatePairsOff[bool] = False

@@ -33,9 +33,9 @@ class AmpDaSettings(Settings):
     """Options of MD-AirComp's decoder; the defaults are the published ones."""
 
     damping: float = Field(default=0.3, ge=0, lt=1)
-    """How much of the old measurement-domain state each iteration keeps."""
+    """Share of the old state that each iteration keeps."""
     max_iterations: int = Field(default=50, ge=1)
-    """Most iterations. It stops earlier, after 15 at least, when the residual of the round rises."""
+    """The most iterations; from the 16th on, a rising residual of the round ends them earlier."""
 
 
 class AmpDa(BaseDecoder):

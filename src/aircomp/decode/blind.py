@@ -48,9 +48,9 @@ class BlindSettings(Settings):
     """Options of the blind receiver."""
 
     iterations: int = Field(default=8, ge=1)
-    """Of message passing."""
+    """Iterations of message passing."""
     damping: float = Field(default=0.3, ge=0, lt=1)
-    """Share of the old estimate that is kept in each."""
+    """Share of the old estimate that each iteration keeps."""
     agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
     """Probability that two devices of a slot choose alike beyond that of independent draws."""
 

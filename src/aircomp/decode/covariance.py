@@ -32,7 +32,7 @@ class CovarianceSettings(Settings):
     """Options of the covariance receiver."""
 
     fit: Literal["nnls", "ml"] = "ml"
-    """Least squares or maximum likelihood of the covariance."""
+    """How the covariance is fitted: non-negative least squares (nnls) or maximum likelihood (ml)."""
     sweeps: int = Field(default=5, ge=1)
     """Passes over all codewords."""
 

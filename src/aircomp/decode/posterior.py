@@ -153,9 +153,9 @@ class PosteriorSettings(Settings):
     sweeps: int = Field(default=200, ge=1)
     """Samples kept of every chain."""
     burn_in: int = Field(default=50, ge=0)
-    """Sweeps before them, during which the noise of annealed chains sinks."""
+    """Sweeps before the first sample that is kept; annealed chains begin with more noise, which falls meanwhile."""
     chains: int = Field(default=2, ge=2)
-    """The first starts from decoded counts, the others are annealed."""
+    """How many chains; the first starts from decoded counts, the others are annealed."""
     agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
     """Probability that two devices of a slot choose alike beyond that of independent draws."""
     seed: int = Field(default=0, ge=0)

@@ -44,11 +44,11 @@ class SemiBlindSettings(Settings):
     """Options of the semi-blind receiver."""
 
     passes: int = Field(default=4, ge=1)
-    """Labels and channels in turn, so often."""
+    """How often the codewords of the devices and their gains are estimated in turn."""
     repairs: int = Field(default=8, ge=0)
-    """Channels that are tried anew in a block where the residual is more than noise."""
+    """How many gains are tried anew in a block that noise does not explain."""
     blind: BlindSettings = BlindSettings()
-    """Of the first decoding."""
+    """Options of the first decoding, which is blind."""
 
 
 @dataclass(frozen=True)

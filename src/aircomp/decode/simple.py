@@ -45,7 +45,7 @@ class NnlsSettings(Settings):
     """Options of non-negative least squares."""
 
     num_steps: int = Field(default=100, ge=1)
-    """Of the projected gradient, the same number for every slot."""
+    """Steps of the projected gradient, the same number for every slot."""
 
 
 class Nnls(BaseDecoder):

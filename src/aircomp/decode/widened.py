@@ -43,7 +43,7 @@ class WidenedSettings(Settings):
     """Options of GAMP with a widened likelihood."""
 
     iterations: int = Field(default=15, ge=1)
-    """Of message passing."""
+    """Iterations of message passing."""
     agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
     """Probability that two devices of a slot choose alike beyond that of independent draws."""
 

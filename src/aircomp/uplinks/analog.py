@@ -51,9 +51,9 @@ class AnalogSettings(Settings):
     """Options of analog transmission."""
 
     gains: Literal["layer", "equal"] = "layer"
-    """`layer`: layers with small updates are sent louder. `equal`: all layers have the same gain."""
+    """layer: layers with small updates are sent louder. equal: all layers have the same gain."""
     estimate: Literal["unbiased", "lmmse"] = "unbiased"
-    """`unbiased`: the received mean is taken as it is. `lmmse`: each layer is shrunk by its share of noise."""
+    """unbiased: the received mean is taken as it is. lmmse: each layer is shrunk by its share of noise."""
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class UplinkSettings(Settings):
     }
 
     name: str = "ideal"
-    """The scheme; `aircomp.uplink_names()` lists them."""
+    """The scheme; `aircomp schemes` lists them."""
     codebook: Literal["auto", "layer", CodebookKind] = "auto"
     """Kind of random-access codebook; auto: what each decoder was designed for; layer: a trained one."""
     layer: Path | None = None
