@@ -1,7 +1,7 @@
 """The most probable bits behind noisy symbols of a convolutional code (Viterbi 1967), for many blocks at once.
 
-A state is the last bits that the encoder saw, the newest lowest. Each step adds one bit, and of the two ways into a state the
-better one survives. Blocks begin and end in state zero.
+A state holds the last bits that the encoder saw, the newest as the lowest bit. Each step adds one bit. Two ways lead into
+every state, and the better one survives. Blocks begin and end in state zero.
 """
 
 import torch

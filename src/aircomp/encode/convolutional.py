@@ -1,8 +1,8 @@
 r"""The convolutional code of rate one half and memory six (generators 133 and 171, octal), and a check of its blocks.
 
-A block of bits is followed by a parity word and six zeros, which bring the encoder back to its first state. Every bit becomes
-two symbols of ±1. The parity word is a product with a random binary matrix that both sides know: a wrong block passes with
-a probability of $2^{-16}$. `decode/viterbi.py` is the receiver.
+A block of bits is followed by a parity word and six zeros, which bring the encoder back to its first state. Every bit
+becomes two symbols of ±1. The parity word is the product of the bits with a random binary matrix, which both sides know.
+A wrong block passes this check with probability $2^{-16}$. `decode/viterbi.py` is the receiver.
 """
 
 import torch

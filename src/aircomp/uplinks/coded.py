@@ -1,11 +1,11 @@
-r"""Turns with a real code: what `tdma-vq` sends at capacity, sent with a convolutional code, so that errors really happen.
+r"""Turns with a real code: `tdma-vq` is assumed to reach capacity, this scheme has a convolutional code that makes errors.
 
-    devices:      codeword indices [K_a, J] ──► blocks of 32 ──► convolutional code, ±1 ──► the own slots
-    base station: own slots of each device ──► Viterbi ──► blocks whose parity is right ──► every device's update
+    devices:      codeword indices [K_a, J] ──► blocks of 32 ──► convolutional code, ±1 ──► the device's slots
+    base station: slots of each device ──► Viterbi ──► blocks whose parity is right ──► every device's update
 
-The rate is fixed: half a bit for a channel use. Where turns are short, a round carries some of the fragments, the first of an
-order that a seed tells. A block whose parity is wrong is left out. Nobody tells the device, so that its error memory takes
-the block for sent.
+The rate is fixed: half a bit per channel use. If the slots of a device are too few for all fragments, it sends the first
+ones of an order that is drawn from a seed. A block with a wrong parity word is left out. Nobody tells the device, so its
+error memory counts the block as sent.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext,
 from aircomp.uplinks.outputs import Vectors
 
 BLOCK = 32
-"""Indices of a block."""
+"""How many indices a block has."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,16 @@ class Turn:
 
     slots: Int[Tensor, " own"]
     blocks: int
-    """Blocks that fit."""
+    """How many blocks fit into the slots."""
     fragments: Int[Tensor, " sent"]
-    """The fragments in them."""
+    """The fragments in these blocks."""
 
 
 class CodedUplink(Scheme):
-    """Vector-quantised updates in turns, behind a convolutional code.
+    """Vector-quantised updates in turns, with a convolutional code.
 
     Args:
-        quantize: Of the codebook.
+        quantize: How the quantisation codebook is built.
         uses: Channel uses of a slot.
         context: What the link is made for.
     """
@@ -63,7 +63,7 @@ class CodedUplink(Scheme):
         self.block_bits = BLOCK * self.index_bits
 
     def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
-        """Announce the codebook of quantisation and the order of fragments."""
+        """Announce the quantisation codebook, and the seed of the order of fragments."""
         own = split(base_update, self.quantize.fragment_length)
         codebook = build(own, self.quantize, rng=rng).codebook
         return Announced(
