@@ -50,6 +50,14 @@ def test_the_error_of_analog_falls_with_noise_and_that_of_perfect_stays(done):
     assert comparison.winners[0]["our_verdict"] in ("loses", "tie")
 
 
+def test_a_winner_names_what_varies_with_its_unit_and_the_page_what_is_judged(done):
+    comparison, out = done
+    assert {row["axis"] for row in comparison.winners} == {"SNR (dB)"}
+    page = (out / "report.html").read_text()
+    assert "Judged by: NMSE, raw; lower is better. Margins are in dB." in page
+    assert "interval over 2 paired seeds" in page
+
+
 def test_what_is_done_is_not_done_again_and_a_failed_job_is(done, small):
     comparison, out = done
     kept = {path: path.stat().st_mtime_ns for path in (out / "work").glob("arena-round-*.json")}

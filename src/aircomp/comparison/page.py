@@ -12,8 +12,19 @@ from aircomp.measure.fields import columns_of, label_of
 from aircomp.report.page import Figure, Section, Table, write_figures, write_page
 from aircomp.report.rows import SHARE, lines_of, present, series_of, table_of
 
-WINNERS = ("challenge", "value", "winner", "won_with", "runner_up", "margin", "margin_low", "margin_high", "verdict")
-OURS = ("challenge", "value", "our_best", "best_rival", "our_margin", "our_verdict")
+WINNERS = (
+    "challenge",
+    "axis",
+    "value",
+    "winner",
+    "won_with",
+    "runner_up",
+    "margin",
+    "margin_low",
+    "margin_high",
+    "verdict",
+)
+OURS = ("challenge", "axis", "value", "our_best", "best_rival", "our_margin", "our_verdict")
 TASKS = {
     "round": "Every scheme sends the same round of real updates. Measured is the error of the mean that arrives (NMSE, raw).",
     "training": "Every scheme trains the same model. Measured is the test accuracy, a mean of the last five tests.",
@@ -65,10 +76,14 @@ def command_of(plan: Plan, challenge: str, scheme: str = "") -> str:
 
 def _first(comparison: Comparison) -> Section:
     plan, measure = comparison.plan, MEASURES[comparison.plan.task]
-    note = (
-        f"Margin: in {measure.unit}, over the runner-up, with the {100 * CONFIDENCE:.0f} % interval over "
-        f"{len(plan.seeds)} paired seeds; an interval that holds zero is a tie. Bounds do not take part."
-    )
+    better = "higher" if measure.higher_is_better else "lower"
+    judged = f"Judged by: {label_of(measure.field)}; {better} is better. Margins are in {measure.unit}."
+    if len(plan.seeds) > 1:
+        judged += (
+            f" They have a {100 * CONFIDENCE:.0f} % interval over {len(plan.seeds)} paired seeds. "
+            "If the interval holds zero, it is a tie."
+        )
+    note = f"{judged} The bounds ideal and perfect do not take part."
     first = next(iter(comparison.plan.chosen().items()))
     rows = [row for row in comparison.rows if row["challenge"] == first[0]]
     return Section(

@@ -14,6 +14,7 @@ from aircomp.comparison.rounds import round_job, training_job
 from aircomp.engines.local import one_thread
 from aircomp.errors import AirCompError
 from aircomp.fl.configure import check_phase, configure
+from aircomp.measure.fields import label_of
 from aircomp.reproduce.jobs import ALONE, Crew, Job, Payload, run_jobs
 from aircomp.reproduce.summary import over_seeds
 from aircomp.reproduce.work import KINDS, run_job
@@ -94,7 +95,9 @@ def compare(
     fields = (*(ROUND_FIELDS if plan.task == "round" else TRAINING_FIELDS), *COST_FIELDS)
     keys = ("challenge", "value", "scheme", "ours", "side_information")
     rows = [_without_empty(row) for row in over_seeds(found, keys, fields)]
-    return Comparison(plan, rows, winners(rows, measure), refused, failed + unequal(rows))
+    axes = {name: label_of(challenge.axis) for name, challenge in plan.chosen().items()}
+    won = [row | {"axis": axes[row["challenge"]]} for row in winners(rows, measure)]
+    return Comparison(plan, rows, won, refused, failed + unequal(rows))
 
 
 def unequal(rows: Sequence[Row]) -> list[Row]:
