@@ -120,7 +120,9 @@ def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_p
 
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 RUNNABLE = [ROOT / "README.md"]
-RUNNABLE += [DOCS / "howto" / f"{name}.md" for name in ("model", "data", "decoder", "channel", "rule", "scheme")]
+RUNNABLE += [
+    DOCS / "howto" / f"{name}.md" for name in ("model", "data", "decoder", "channel", "rule", "scheme", "compare")
+]
 
 
 @pytest.mark.seconds
