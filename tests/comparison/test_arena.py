@@ -12,7 +12,7 @@ from aircomp.comparison.judge import MEASURES, compared, interval, winners
 from aircomp.comparison.run import Plan, jobs_of, unequal
 from aircomp.errors import ConfigError
 
-USES = {"a": 640.0, "b": 640.0, "bound": 0.0, "c": 576.0, "d": 705.0}
+USES = {"analog": 640.0, "mine": 705.0, "perfect": 0.0, "baa": 576.0, "other": 705.0}
 OWN = """
 from aircomp.uplinks.ideal import IdealUplink
 
@@ -143,9 +143,8 @@ def test_a_margin_inside_its_interval_is_a_tie():
 
 def test_who_takes_more_air_than_the_others_is_named():
     rows = [{"challenge": "c", "value": 1.0, "scheme": name, "channel_uses": uses} for name, uses in USES.items()]
-    assert [(row["scheme"], row["reason"]) for row in unequal(rows)] == [
-        ("d", "it has 705 channel uses a round, the others 640")
-    ]
+    reason = "it has 705 channel uses a round, the others 640"
+    assert [(row["scheme"], row["reason"]) for row in unequal(rows)] == [("mine", reason), ("other", reason)]
 
 
 def test_points_of_accuracy_are_better_when_higher():

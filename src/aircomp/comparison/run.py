@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from aircomp.common.results import Row
 from aircomp.comparison.challenges import Challenge, challenge_names, find_challenge
-from aircomp.comparison.entrants import ROBUST, Entrant, find_entrant
+from aircomp.comparison.entrants import ROBUST, Entrant, entrant_names, find_entrant
 from aircomp.comparison.judge import MEASURES, winners
 from aircomp.comparison.rounds import round_job, training_job
 from aircomp.engines.local import one_thread
@@ -101,11 +101,15 @@ def compare(
 
 
 def unequal(rows: Sequence[Row]) -> list[Row]:
-    """Name schemes whose channel uses differ from those of most at their point by more than a slot; bounds may use none."""
+    """Name schemes whose channel uses differ by more than a slot from those of most; bounds may use none.
+
+    At every point the schemes of this package say what is usual, where any takes part.
+    """
     found = []
     for place in dict.fromkeys((row["challenge"], row["value"]) for row in rows):
         here = [row for row in rows if (row["challenge"], row["value"]) == place and row.get("channel_uses")]
-        usual = statistics.mode(row["channel_uses"] for row in here) if here else 0.0
+        known = [row for row in here if row["scheme"] in entrant_names()] or here
+        usual = statistics.mode(row["channel_uses"] for row in known) if known else 0.0
         for row in here:
             if abs(row["channel_uses"] - usual) > SLOT_USES:
                 reason = f"it has {row['channel_uses']:,.0f} channel uses a round, the others {usual:,.0f}"

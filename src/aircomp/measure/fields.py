@@ -93,7 +93,6 @@ FIELDS = {
     "our_margin": Field("margin", "By how much our best scheme beats the best of the others."),
     "our_verdict": Field("verdict", "`wins` or `loses` if the interval of that margin leaves out zero, `tie` if not."),
     "reason": Field("reason", "Why a scheme cannot serve a challenge, or why a job failed."),
-    "uses_per_parameter": Field("channel uses per parameter", "Real channel uses for each parameter of the model."),
     "phase_deg": Field("phase error", "The standard deviation of the devices' phases.", "degrees"),
     "csi_correlation": Field("correlation of belief and channel", "How well devices know their channel; 1 is exactly."),
     "power_db": Field("power error", "The standard deviation of the devices' power.", "dB"),
