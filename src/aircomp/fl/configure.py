@@ -109,7 +109,7 @@ def check_phase(experiment: Experiment) -> None:
         ConfigError: Naming those that do not.
     """
     faded = experiment.channel.kind == "fading" and not experiment.own.channel and not experiment.own.uplink
-    phaseless = (*PHASELESS, *TDMA, "fsk-mv", "ideal", "perfect")
+    phaseless = (*PHASELESS, *TDMA, "fsk-mv", "reed", "ideal", "perfect")
     if not faded or experiment.power.control in COHERENT or experiment.uplink.name in phaseless:
         return
     raise ConfigError(

@@ -19,11 +19,12 @@ from aircomp.uplinks.positional import KINDS as DIGITS
 from aircomp.uplinks.positional import PositionalUplink
 from aircomp.uplinks.radio import FirstAntenna, RadioUplink
 from aircomp.uplinks.receivers import RECEIVER_CODEBOOK, make_receiver, receiver_names
+from aircomp.uplinks.reed import ReedUplink
 from aircomp.uplinks.settings import UplinkSettings
 from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteUplink
 
-RIVALS: tuple[str, ...] = (*ANALOG, *TDMA, "tdma-coded", *VOTE, *DIGITS, "a-dsgd")
+RIVALS: tuple[str, ...] = (*ANALOG, *TDMA, "tdma-coded", *VOTE, *DIGITS, "a-dsgd", "reed")
 """The schemes that send no codewords of a shared codebook."""
 
 
@@ -91,6 +92,8 @@ def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplin
         return VoteUplink(name, settings.vote, **air)
     if name in DIGITS:
         return PositionalUplink(name, settings.digits, pilots=settings.pilots, **air)
+    if name == "reed":
+        return ReedUplink(pilots=settings.pilots, **air)
     return ADsgdUplink(settings.a_dsgd, pilots=settings.pilots, **air)
 
 

@@ -29,7 +29,7 @@ from aircomp.uplinks.receivers import receiver_names
 from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteSettings
 
-PILOTED = (*ANALOG, *DIGITS, "a-dsgd")
+PILOTED = (*ANALOG, *DIGITS, "a-dsgd", "reed")
 """The schemes that learn the number of devices from pilots."""
 _SLOTS = needs("name", Except("ideal"))
 _DIGITAL = needs("name", Except("ideal", *PILOTED, *TDMA, "tdma-coded", *VOTE))
