@@ -9,6 +9,7 @@ from scipy import special
 import aircomp
 from aircomp.channel import ChannelSettings, PowerSettings, make_channel
 from aircomp.channel.awgn import Awgn
+from aircomp.common import rng as rngs
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
 from aircomp.uplinks.base import UplinkContext
@@ -131,6 +132,33 @@ def test_a_channel_that_tells_no_snr_is_refused():
 
     with pytest.raises(ConfigError, match="chooses rates by the devices' SNR, which this channel does not tell"):
         exchange(make_uplink("tdma-vq"), heavy_tailed(3, 400), 0.0, channel=Untold(0.0))
+
+
+# ── behind a beam ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("antennas", [1, 8])
+def test_fed_ota_has_the_noise_of_its_weakest_device(antennas):
+    """All arrive at the level of the weakest behind the beam: the sum has the noise of one use over its square."""
+    given = torch.randn(11, 20_000, generator=torch.Generator().manual_seed(0))
+    settings = ChannelSettings(kind="fading", snr_db=5.0, snr_reference="transmit", antennas=antennas, block_slots=1000)
+    channel = make_channel(settings, PowerSettings(control="beamforming", threshold=0.2))
+    done = exchange(make_uplink("fed-ota"), given, 5.0, channel=channel)
+    level = float(channel.sound(10, done.announced.num_uses, rng=rngs.generator(0, "fading", 0)).level[0])
+    assert level > (1.0 if antennas == 8 else 0.2**0.5)
+    noise = 10 / 64 * 10**-0.5 / level**2 / float(done.sent.agreed["scale"])
+    error = done.update * done.output.num_active_hat - done.sent.reconstruction.sum(0)
+    # 20,000 squares: a percent
+    assert float(error.square().mean()) == pytest.approx(noise, rel=0.04)
+    assert "every device's channel gain" in done.air.side_information
+
+
+def test_fed_ota_brings_its_power_control_and_refuses_another(digits, quick):
+    faded = {"dataset": digits, "uplink": "fed-ota", "channel": "fading"}
+    run = aircomp.simulate(quick.changed(rounds=1), **faded, **{"channel.antennas": 4})
+    assert run.experiment.power.control == "beamforming"
+    with pytest.raises(ConfigError, match=r"analog transmission behind a beam, but power.control = 'inversion'"):
+        aircomp.simulate(quick.changed(rounds=1), **faded, **{"power.control": "inversion"})
 
 
 # ── votes ────────────────────────────────────────────────────────────────────────────────────────────────────────────

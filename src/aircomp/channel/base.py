@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Inexact
+from jaxtyping import Bool, Complex, Float, Inexact
 from torch import Tensor
 
 from aircomp.channel.signal import Gains, Signal, slot_blocks
@@ -78,6 +78,8 @@ class Csi:
     """What power control lets signals arrive at, by which the receiver divides; None: one."""
     offsets: Offsets | None = None
     """None: every device is in time and in tune."""
+    beams: Complex[Tensor, "blocks antennas"] | None = None
+    """How the base station weighs its antennas before it listens; None: it listens to each."""
 
     @property
     def with_power(self) -> Gains | None:
@@ -88,6 +90,14 @@ class Csi:
         if self.gains is None:
             return Gains(scale[:, :, None], self.at_devices.block_uses)
         return Gains(scale[:, :, None] * self.gains.values, self.gains.block_uses)
+
+    @property
+    def behind_beams(self) -> Gains | None:
+        """The gains with power that the base station listens to: of every antenna, or of the beam."""
+        gains = self.with_power
+        if gains is None or self.beams is None:
+            return gains
+        return Gains((gains.values * self.beams.conj()).sum(dim=2, keepdim=True), gains.block_uses)
 
 
 @runtime_checkable

@@ -7,7 +7,9 @@ r"""Uncoded analog transmission: every device sends its message as it is, and th
 Parameters of layer $i$ whose squares have the mean $E_i$ are received with noise over $g_i^2$, and cost $g_i^2 E_i$. The
 least noise in the mean at a given energy has $g_i^2 \propto E_i^{-1/2}$: a layer with small updates is sent louder, but not
 as loud as the others (our gains, `analog`). Equal gains are broadband analog aggregation (Zhu, Wang and Huang, 2020; `baa`).
-Where the longest update, not the mean, sets the common scale, it is the precoding of Sery et al. (2021; `cotaf`).
+Where the longest update, not the mean, sets the common scale, it is the precoding of Sery et al. (2021; `cotaf`). Equal gains
+behind a beam that the base station forms, which leaves weak devices out, are Yang et al. (2020; `fed-ota`): power control
+has all of the difference (`channel/beams.py`), and every scheme for signals in phase works behind that beam.
 
 Messages are not quantised. A slot above the peak limit is sent at the limit, and its rest stays in the error memory.
 """
@@ -37,7 +39,7 @@ NO_PEAK = 1e12
 """A limit that no slot reaches: all of a round's energy in one of ten million slots of ten thousand devices is less."""
 LEAST_DEVICES = 0.5
 """A mean is of one device at least; half of one is where a number would be rounded to none."""
-KINDS = ("analog", "baa", "cotaf")
+KINDS = ("analog", "baa", "cotaf", "fed-ota")
 
 
 class AnalogSettings(Settings):
