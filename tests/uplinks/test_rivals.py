@@ -10,6 +10,7 @@ import aircomp
 from aircomp.channel import ChannelSettings, PowerSettings, make_channel
 from aircomp.channel.awgn import Awgn
 from aircomp.common import rng as rngs
+from aircomp.encode.carrier import plan_air, take
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
 from aircomp.uplinks.base import UplinkContext
@@ -159,6 +160,43 @@ def test_fed_ota_brings_its_power_control_and_refuses_another(digits, quick):
     assert run.experiment.power.control == "beamforming"
     with pytest.raises(ConfigError, match=r"analog transmission behind a beam, but power.control = 'inversion'"):
         aircomp.simulate(quick.changed(rounds=1), **faded, **{"power.control": "inversion"})
+
+
+# ── a composite pilot ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("antennas", "correlation"), [(8, 0.0), (64, 0.0), (8, 0.5)])
+def test_blind_analog_has_its_floor(antennas, correlation):
+    """Without noise, as many numbers as uses: the sum has the relative error (K/N_r)/(1 + (K − 1)r)."""
+    rng = torch.Generator().manual_seed(0)
+    common, own = torch.randn(1, 40_000, generator=rng), torch.randn(11, 40_000, generator=rng)
+    given = correlation**0.5 * common + (1 - correlation) ** 0.5 * own
+    settings = ChannelSettings(kind="fading", snr_db=200.0, antennas=antennas, block_slots=1)
+    channel = make_channel(settings, PowerSettings())
+    uplink = make_uplink(UplinkSettings(name="blind-analog", codeword_length=20), UplinkContext(block_uses=64))
+    done = exchange(uplink, given, 0.0, channel=channel)
+    gains = channel.sound(10, done.announced.num_uses, rng=rngs.generator(0, "fading", 0)).gains
+    kept = done.announced.kept
+    weights = gains.of_slots(kept.carrier.air.slots, 20).sum(0).abs().square().mean(1)  # of every slot, together
+    each = weights[kept.carrier.air.rows, None].expand(-1, kept.carrier.per_slot)
+    total = take(done.update, kept.chosen) * kept.carrier.numbers_of(each)
+    truth = take(done.sent.reconstruction.sum(0), kept.chosen)
+    error = float((total - truth).square().sum() / truth.square().sum())
+    # 625 blocks, each with a deviation of two fifths, or where devices agree of about one and a half
+    assert error == pytest.approx(10 / antennas / (1 + 9 * correlation), rel=0.15 if correlation else 0.05)
+
+
+def test_blind_analog_needs_a_pilot_in_every_block():
+    channel = make_channel(ChannelSettings(kind="fading", block_slots=10), PowerSettings())
+    with pytest.raises(ConfigError, match="4 pilots leave one without; expected more"):
+        exchange(make_uplink("blind-analog"), heavy_tailed(3, 2000), 0.0, channel=channel)
+
+
+@pytest.mark.parametrize("slots", [100, 101, 149, 151])
+def test_every_block_has_a_pilot_also_one_that_is_cut_short(slots):
+    air = plan_air(slots, 64, pilots=None, block_uses=50 * 64)
+    assert (air.places // 50).unique().tolist() == list(range(-(-slots // 50)))
+    assert len(air.places.unique()) == len(air.places) <= 5
 
 
 # ── votes ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -42,6 +42,7 @@ ABOUT = {
     "baa": About("its update, uncoded", "in phase", "Zhu et al. 2020"),
     "cotaf": About("its update, uncoded; the longest sets the scale", "in phase", "Sery et al. 2021"),
     "fed-ota": About("its update, uncoded", "in phase, behind a beam", "Yang et al. 2020"),
+    "blind-analog": About("its update, uncoded", "any, many antennas", "composite pilot: Amiri et al. 2021"),
     "tdma-vq": About("codeword indices, in turns", "any", "capacity"),
     "tdma-coded": About("codeword indices, in turns, behind a convolutional code", "in phase", "Viterbi 1967"),
     "tdma-qsgd": About("parameters rounded at random, in turns", "any", "Alistarh et al. 2017"),

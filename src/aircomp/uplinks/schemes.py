@@ -8,6 +8,8 @@ from aircomp.uplinks.a_dsgd import ADsgdUplink
 from aircomp.uplinks.analog import KINDS as ANALOG
 from aircomp.uplinks.analog import NO_PEAK, AnalogUplink
 from aircomp.uplinks.base import Uplink, UplinkContext
+from aircomp.uplinks.blind_analog import NAME as BLIND_ANALOG
+from aircomp.uplinks.blind_analog import BlindAnalogUplink
 from aircomp.uplinks.coded import CodedUplink
 from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decoder_names
 from aircomp.uplinks.digital import DigitalUplink
@@ -24,7 +26,7 @@ from aircomp.uplinks.settings import UplinkSettings
 from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteUplink
 
-RIVALS: tuple[str, ...] = (*ANALOG, *TDMA, "tdma-coded", *VOTE, *DIGITS, "a-dsgd", "reed")
+RIVALS: tuple[str, ...] = (*ANALOG, BLIND_ANALOG, *TDMA, "tdma-coded", *VOTE, *DIGITS, "a-dsgd", "reed")
 """The schemes that send no codewords of a shared codebook."""
 
 
@@ -80,8 +82,9 @@ def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplin
         "context": context,
     }
     peak = NO_PEAK if settings.peak is None else settings.peak
-    if name in ANALOG:
-        return AnalogUplink(name, settings.analog, peak=peak, pilots=settings.pilots, **air)
+    if name in (*ANALOG, BLIND_ANALOG):
+        analog = AnalogUplink(name, settings.analog, peak=peak, pilots=settings.pilots, **air)
+        return BlindAnalogUplink(analog) if name == BLIND_ANALOG else analog
     if name in TDMA:
         return OrthogonalUplink(
             name, settings.tdma, quantize=settings.quantize, uses=settings.codeword_length, peak=peak, context=context

@@ -19,8 +19,9 @@ from aircomp.decode.widened import WidenedSettings
 from aircomp.encode.codebook import CodebookKind
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.uplinks.a_dsgd import ADsgdSettings
-from aircomp.uplinks.analog import KINDS as ANALOG
+from aircomp.uplinks.analog import KINDS as IN_PHASE
 from aircomp.uplinks.analog import AnalogSettings
+from aircomp.uplinks.blind_analog import NAME as BLIND_ANALOG
 from aircomp.uplinks.orthogonal import KINDS as TDMA
 from aircomp.uplinks.orthogonal import TdmaSettings
 from aircomp.uplinks.positional import KINDS as DIGITS
@@ -29,6 +30,7 @@ from aircomp.uplinks.receivers import receiver_names
 from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteSettings
 
+ANALOG = (*IN_PHASE, BLIND_ANALOG)
 PILOTED = (*ANALOG, *DIGITS, "a-dsgd", "reed")
 """The schemes that learn the number of devices from pilots."""
 _SLOTS = needs("name", Except("ideal"))
