@@ -1,5 +1,6 @@
 """Rivals of the digital link: closed forms, thresholds, floors, and who is refused."""
 
+import itertools
 import math
 
 import pytest
@@ -9,6 +10,7 @@ from scipy import special
 import aircomp
 from aircomp.channel import ChannelSettings, PowerSettings, make_channel
 from aircomp.channel.awgn import Awgn
+from aircomp.channel.capacity import joint_rate
 from aircomp.common import rng as rngs
 from aircomp.encode.carrier import plan_air, take
 from aircomp.errors import ConfigError
@@ -57,7 +59,7 @@ def test_every_rival_hears_over_fading_what_was_sent(name, rng):
         assert done.update.isfinite().all()
         return
     # analog and digits divide by the devices of each block, turns by all that had bits
-    turns = name in ("tdma-vq", "tdma-coded", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd", "a-dsgd")
+    turns = name in ("tdma-vq", "tdma-coded", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd", "a-dsgd", "capacity")
     mean = sent.sum(0) / (len(sent) if turns else (sent != 0).sum(0).clamp(min=1))
     error = (done.update - mean).square().sum() / mean.square().sum()
     # qsgd is right on average alone; sums of a-dsgd mix silent slots with others; at 60 dB nothing else is left
@@ -67,13 +69,14 @@ def test_every_rival_hears_over_fading_what_was_sent(name, rng):
 # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("name", ["tdma-vq", "capacity"])
 @pytest.mark.parametrize(("snr_db", "same"), [(5.4, False), (5.6, True)])
-def test_turns_carry_all_indices_from_five_and_a_half_decibels_on(snr_db, same):
+def test_turns_carry_all_indices_from_five_and_a_half_decibels_on(name, snr_db, same):
     """Ten devices, 7 bits for 20 parameters in 6.4 uses each: log2(1 + Γ) = 2.1875, that is 5.51 dB."""
     given = heavy_tailed(10, 4000)
     turns, perfect = (
         communicate(Link(make_uplink(name), Awgn(snr_db), readout="integers"), given[0], given[1:], {}, 0)
-        for name in ("tdma-vq", "perfect")
+        for name in (name, "perfect")
     )
     assert torch.allclose(turns.update, perfect.update, rtol=1e-5, atol=1e-7) == same
     assert turns.output.num_active_hat == 10
@@ -120,6 +123,36 @@ def test_places_of_the_largest_take_the_bits_of_their_number():
     assert k / 269_722 == pytest.approx(0.010, abs=0.0005)  # as derived for ten devices at 0 dB
     q = largest_that_fits(269_722, 0.554 * 269_722, 0, 33)
     assert q / 269_722 == pytest.approx(0.129, abs=0.001)
+
+
+def by_all_sets(gains):
+    """Return the rate that no set of devices exceeds, in bits of a real channel use."""
+    sets = [list(s) for n in range(1, len(gains) + 1) for s in itertools.combinations(range(len(gains)), n)]
+    return min(
+        float(torch.logdet(torch.eye(len(s)) + (gains[s] @ gains[s].mH)).real) / len(s) for s in sets
+    ) / math.log(4)
+
+
+@pytest.mark.parametrize("antennas", [1, 4])
+def test_the_joint_rate_is_that_of_the_worst_set_of_devices_or_a_bound(antennas, rng):
+    gains = torch.randn(5, 8, antennas, generator=rng, dtype=torch.complex128) * 3
+    gains[0, 3] = 0  # silent
+    truth = [by_all_sets(g[g.abs().sum(1) > 0]) for g in gains.unbind(1)]
+    found = joint_rate(gains).double()
+    if antennas == 1:
+        torch.testing.assert_close(found, torch.tensor(truth, dtype=torch.float64), rtol=1e-5, atol=0)
+    assert (found >= torch.tensor(truth) * (1 - 1e-5)).all()
+    assert (found <= 1.3 * torch.tensor(truth)).all()
+
+
+def test_many_antennas_carry_more_together_than_in_turns():
+    given, shares = heavy_tailed(10, 4000), []
+    channel = make_channel(ChannelSettings(kind="fading", snr_db=0.0, antennas=8), PowerSettings())
+    for name in ("tdma-vq", "capacity"):
+        uplink = make_uplink(UplinkSettings(name=name, codeword_length=16))
+        done = exchange(uplink, given, 0.0, channel=channel)
+        shares.append(float(done.sent.reconstruction.ne(0).float().mean()))
+    assert 0 < shares[0] < 0.7 * shares[1] < 0.7
 
 
 def test_a_channel_that_tells_no_snr_is_refused():

@@ -1,5 +1,6 @@
 """What a channel is: it sounds the devices once a round, then carries what they send."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -23,6 +24,9 @@ class AtDevices:
     snr: Float[Tensor, "devices blocks"] | None = None
     """Signal over noise of a channel use, on all antennas together, of a device that sends alone at nominal power: what
     schemes with turns choose their rates by. One block where there is no scale; None: devices are not told."""
+    joint_rate: Callable[[], Float[Tensor, " blocks"]] | None = None
+    """Tells the bits that a channel use carries from each device, at most, where all send at once and are decoded together;
+    worked out where a bound asks for it."""
 
     def speaking(self, num_slots: int, uses: int) -> Bool[Tensor, "devices slots"] | None:
         """Return who sends in which slot; None: everybody in all of them."""

@@ -12,7 +12,7 @@ nothing else.
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor
 from aircomp.channel.awgn import add_noise
 from aircomp.channel.base import AtDevices, AtReceiver, Csi, Offsets
 from aircomp.channel.beams import choose_beams, heard_through
+from aircomp.channel.capacity import joint_rate
 from aircomp.channel.power import COHERENT, NEAREST, SILENCING, Belief, PowerSettings, control_power
 from aircomp.channel.settings import ChannelSettings, ErrorSettings
 from aircomp.channel.signal import Gains, Signal, slot_blocks
@@ -88,14 +89,17 @@ class Fading:
         csi = self._sounded(draw(self.settings, num_devices, blocks, rng=rng))
         return replace(
             csi,
-            at_devices=replace(csi.at_devices, snr=self._snr(csi)),
+            at_devices=self._told(csi),
             at_receiver=AtReceiver(
                 None if csi.beams is None else csi.gains, block_uses=self.block_uses, gain_model=self.gain_model
             ),
         )
 
-    def _snr(self, csi: Csi) -> Float[Tensor, "devices blocks"]:
-        """Return the SNR of every device alone; a reference to what is received divides by what arrives on average."""
+    def _told(self, csi: Csi) -> AtDevices:
+        """Add the SNR of every device alone, and the rate of all together.
+
+        A reference to what is received divides by what arrives on average.
+        """
         arriving, heard = csi.with_power, csi.behind_beams
         assert arriving is not None  # from `sound`
         assert heard is not None
@@ -103,7 +107,8 @@ class Fading:
         mean = float(arriving.values.abs().double().square().mean())
         total = 1.0 if self.settings.snr_reference == "transmit" else max(mean, 1e-30)
         snr = 10.0 ** (self.settings.snr_db / 10) / max(len(power), 1)
-        return (power.sum(dim=2) * (snr / total)).float()
+        rate = partial(joint_rate, heard.values * math.sqrt(snr / total))
+        return replace(csi.at_devices, snr=(power.sum(dim=2) * (snr / total)).float(), joint_rate=rate)
 
     def _sounded(self, drawn: Drawn) -> Csi:
         errors = self.settings.errors

@@ -127,7 +127,7 @@ def check_phase(experiment: Experiment) -> None:
             f"uplink = 'fed-ota' is analog transmission behind a beam, but power.control = {experiment.power.control!r}; use "
             "power.control = 'beamforming', or uplink = 'baa'"
         )
-    phaseless = (*PHASELESS, *TDMA, "fsk-mv", "reed", "blind-analog", "ideal", "perfect")
+    phaseless = (*PHASELESS, *TDMA, "fsk-mv", "reed", "blind-analog", "capacity", "ideal", "perfect")
     if not faded or experiment.power.control in COHERENT or experiment.uplink.name in phaseless:
         return
     raise ConfigError(

@@ -54,6 +54,7 @@ ABOUT = {
     "sumcomp": About("two digits of every parameter", "in phase", "Razavikia et al. 2025"),
     "bit-slicing": About("three digits of every parameter", "in phase", "Liu et al. 2025"),
     "a-dsgd": About("random sums of its largest parameters, uncoded", "in phase", "Amiri and Gündüz 2020"),
+    "capacity": About("codeword indices, decoded together", "any", "bound: multiple-access capacity"),
     "reed": About("its update, as energies of two tones", "any, many antennas", "Chen and Bozorgasl 2026"),
 }
 

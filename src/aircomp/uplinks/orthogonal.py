@@ -8,6 +8,9 @@ A device whose slots have $u$ channel uses and the signal-to-noise ratio $\gamma
 without error: capacity, less the gap $g$ of a real code. All of a round's energy goes into the own slots, so $\gamma$ is that
 of all devices together, unless a peak limit is lower. Slots of a round have tens of thousands of uses, where the loss of
 finite length is negligible. This is what over-the-air computation has to beat.
+
+`capacity` is a bound: all devices send indices at once, and the base station decodes them together, each at the same rate of
+the multiple-access channel (`channel/capacity.py`). On one antenna and with equal gains, turns do as well.
 """
 
 from dataclasses import dataclass
@@ -32,6 +35,9 @@ from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext,
 from aircomp.uplinks.outputs import Vectors
 
 KINDS = ("tdma-vq", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd")
+JOINT = "capacity"
+VQ = ("tdma-vq", JOINT)
+"""Those that send indices of a codebook of quantisation."""
 MOST_BITS = 64
 """For a parameter: more than a number has."""
 
@@ -51,11 +57,21 @@ class Kept:
     slots: int
 
 
+TOLD = (
+    "every device's SNR, by which it chooses its rate",
+    "what devices sent, as a code at capacity less the gap delivers it",
+)
+TOLD_JOINTLY = (
+    "the rate of the multiple-access channel, which all devices have",
+    "what devices sent, as a code at capacity would deliver it: a bound",
+)
+
+
 class OrthogonalUplink(Scheme):
     """Turns, and a compressor that fills them.
 
     Args:
-        name: One of `KINDS`.
+        name: One of `KINDS`, or `JOINT`.
         settings: Its options.
         quantize: Of the codebook of `tdma-vq`, and the parameters of the digital link's slots.
         uses: Channel uses of a slot.
@@ -65,10 +81,6 @@ class OrthogonalUplink(Scheme):
 
     offers = Vectors
     estimates_num_active = False
-    side_information = (
-        "every device's SNR, by which it chooses its rate",
-        "what devices sent, as a code at capacity less the gap delivers it",
-    )
 
     def __init__(
         self,
@@ -82,11 +94,12 @@ class OrthogonalUplink(Scheme):
     ):
         self.name, self.settings, self.quantize, self.uses = name, settings, quantize, uses
         self.peak, self.context = peak, context or UplinkContext()
+        self.side_information = TOLD_JOINTLY if name == JOINT else TOLD
 
     def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
         """Announce the order in which parameters are sent, and the codebook of quantisation where there is one."""
         slots, downlink = num_slots(base_update.numel(), self.quantize.fragment_length), {}
-        if self.name == "tdma-vq":  # first of all, so that it is the codebook that the digital link has
+        if self.name in VQ:  # first of all, so that it is the codebook that the digital link has
             own = split(base_update, self.quantize.fragment_length)
             downlink["codebook"] = build(own, self.quantize, rng=rng).codebook
         downlink["seed"] = new_seed(rng)
@@ -97,8 +110,11 @@ class OrthogonalUplink(Scheme):
     ) -> Sent:
         """Compress every update to the bits that its device's slots carry."""
         kept: Kept = announced.kept
-        energies = take_turns(len(messages), kept.slots, self.peak)
-        bits = self._bits(energies, csi).clamp(max=MOST_BITS * announced.num_params)
+        joint = self.name == JOINT
+        energies = torch.ones(len(messages), kept.slots) if joint else take_turns(len(messages), kept.slots, self.peak)
+        bits = (self._joint_bits(energies, csi) if joint else self._bits(energies, csi)).clamp(
+            max=MOST_BITS * announced.num_params
+        )
         each = [self._compressed(own, float(b), announced, rng) for own, b in zip(messages, bits, strict=True)]
         vectors, sent = (torch.stack(of_all) for of_all in zip(*each, strict=True)) if each else (messages, messages)
         return Sent(
@@ -106,8 +122,22 @@ class OrthogonalUplink(Scheme):
             sent,
             csi.speaking(kept.slots, self.uses),
             agreed={"vectors": vectors[(bits > 0).to(vectors.device)]},
-            capped=min(self.peak, kept.slots) < len(messages),  # or somebody has no turn
+            capped=not joint and min(self.peak, kept.slots) < len(messages),  # or somebody has no turn
         )
+
+    def _joint_bits(self, energies: Float[Tensor, "devices slots"], csi: AtDevices) -> Float[Tensor, " devices"]:
+        """Return what slots carry from each device where all send at once."""
+        if csi.joint_rate is None:
+            raise ConfigError(
+                f"uplink = {self.name!r} is a bound by the rate of all devices together, which this channel does not tell; "
+                "give its AtDevices the field joint_rate, or use another uplink"
+            )
+        slots, rate = energies.shape[1], csi.joint_rate()
+        if len(rate) > 1:
+            rate = rate[slot_blocks(slots, self.uses, csi.block_uses)]
+        speaking = csi.speaking(slots, self.uses)
+        sent = energies if speaking is None else energies * speaking.to(energies)
+        return (sent.double() * self.uses * rate.cpu().double().clamp(max=MOST_BITS)).sum(dim=1)
 
     def _bits(self, energies: Float[Tensor, "devices slots"], csi: AtDevices) -> Float[Tensor, " devices"]:
         """Return what each device's slots carry."""
@@ -129,7 +159,7 @@ class OrthogonalUplink(Scheme):
     ) -> tuple[Float[Tensor, " params"], Float[Tensor, " params"]]:
         """Return what arrives of a message, and what of it counts as sent."""
         seeded = rngs.generator(int(announced.downlink["seed"]), "turns")
-        if self.name != "tdma-vq":
+        if self.name not in VQ:
             order = torch.randperm(len(message), generator=seeded)
             return COMPRESSORS[self.name.removeprefix("tdma-")](message, bits, order, rng)
         codebook = announced.downlink["codebook"]

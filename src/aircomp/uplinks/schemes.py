@@ -14,8 +14,8 @@ from aircomp.uplinks.coded import CodedUplink
 from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decoder_names
 from aircomp.uplinks.digital import DigitalUplink
 from aircomp.uplinks.ideal import IdealUplink
+from aircomp.uplinks.orthogonal import JOINT, OrthogonalUplink
 from aircomp.uplinks.orthogonal import KINDS as TDMA
-from aircomp.uplinks.orthogonal import OrthogonalUplink
 from aircomp.uplinks.perfect import PerfectUplink
 from aircomp.uplinks.positional import KINDS as DIGITS
 from aircomp.uplinks.positional import PositionalUplink
@@ -26,7 +26,7 @@ from aircomp.uplinks.settings import UplinkSettings
 from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteUplink
 
-RIVALS: tuple[str, ...] = (*ANALOG, BLIND_ANALOG, *TDMA, "tdma-coded", *VOTE, *DIGITS, "a-dsgd", "reed")
+RIVALS: tuple[str, ...] = (*ANALOG, BLIND_ANALOG, *TDMA, "tdma-coded", *VOTE, *DIGITS, "a-dsgd", "reed", JOINT)
 """The schemes that send no codewords of a shared codebook."""
 
 
@@ -85,7 +85,7 @@ def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplin
     if name in (*ANALOG, BLIND_ANALOG):
         analog = AnalogUplink(name, settings.analog, peak=peak, pilots=settings.pilots, **air)
         return BlindAnalogUplink(analog) if name == BLIND_ANALOG else analog
-    if name in TDMA:
+    if name in (*TDMA, JOINT):
         return OrthogonalUplink(
             name, settings.tdma, quantize=settings.quantize, uses=settings.codeword_length, peak=peak, context=context
         )
