@@ -234,6 +234,20 @@ def test_uplinks_decoders_and_rules_combine_freely(uplink, rule):
     assert result.train_metrics_clientapp[2]["uplink.num_active"] == 4
 
 
+@pytest.mark.parametrize(
+    ("uplink", "rule"),
+    [("baa", "mean"), ("obda", "sign-vote"), ("tdma-vq", "trimmed-mean"), ("perfect", "majority-vote")],
+)
+def test_every_form_of_output_moves_the_model(uplink, rule):
+    """A mean, a vote, vectors and counts, as `communicate` gives them."""
+    scheme, off = make_uplink(uplink), FeedbackSettings(kind="off")
+    result = start(make_strategy(scheme, aggregator=rule, feedback=off), LoopGrid(make_app(), 4))
+    base, *messages = (update_of(1, d) for d in (99, *range(4)))
+    done = communicate(Link(scheme, Awgn(20.0), rule), base, torch.stack(messages), {}, 0)
+    torch.testing.assert_close(flat(result.arrays), done.update, rtol=0, atol=1e-6)
+    assert float(done.update @ torch.stack(messages).mean(dim=0)) > 0
+
+
 def by_hand(link, num_devices, rounds):
     """Return the model after some rounds over the link, without Flower."""
     model, memory, remembered = torch.zeros(NUM_PARAMS), torch.zeros(num_devices, NUM_PARAMS), {}

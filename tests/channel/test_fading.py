@@ -203,7 +203,7 @@ def test_errors_of_power_have_the_asked_spread():
 ALL = {"csi_correlation": 0.9, "phase_deg": 20.0, "power_db": 2.0, "timing": 0.3, "frequency": 1e-3}
 
 
-@pytest.mark.parametrize("control", ["none", "inversion", "phase", "statistical", "common"])
+@pytest.mark.parametrize("control", ["none", "inversion", "phase", "statistical", "common", "beamforming"])
 @pytest.mark.parametrize("errors", [{}, ALL])
 def test_every_fading_channel_passes(control, errors):
     check_channel(lambda: fading(control, antennas=3, rician_factor=2.0, path_loss=3.0, correlation=0.5, errors=errors))

@@ -1,5 +1,6 @@
 """Rivals of the digital link: closed forms, thresholds, floors, and who is refused."""
 
+import itertools
 import math
 
 import pytest
@@ -9,6 +10,9 @@ from scipy import special
 import aircomp
 from aircomp.channel import ChannelSettings, PowerSettings, make_channel
 from aircomp.channel.awgn import Awgn
+from aircomp.channel.capacity import joint_rate
+from aircomp.common import rng as rngs
+from aircomp.encode.carrier import plan_air, take
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
 from aircomp.uplinks.base import UplinkContext
@@ -17,6 +21,8 @@ from aircomp.uplinks.schemes import RIVALS, make_uplink
 from aircomp.uplinks.settings import UplinkSettings
 
 FADING_BLOCK = 64 * 256
+HARDENED = ("reed",)
+"""Schemes whose devices disturb each other on few antennas, also without noise."""
 
 
 def heavy_tailed(devices, params, seed=0):
@@ -49,11 +55,11 @@ def test_every_rival_hears_over_fading_what_was_sent(name, rng):
     assert done.sent.delivered is not None
     assert not done.sent.delivered.all()
     sent = done.sent.reconstruction
-    if uplink.offers is Vote:
+    if uplink.offers is Vote or name in HARDENED:
         assert done.update.isfinite().all()
         return
     # analog and digits divide by the devices of each block, turns by all that had bits
-    turns = name in ("tdma-vq", "tdma-coded", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd", "a-dsgd")
+    turns = name in ("tdma-vq", "tdma-coded", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd", "a-dsgd", "capacity")
     mean = sent.sum(0) / (len(sent) if turns else (sent != 0).sum(0).clamp(min=1))
     error = (done.update - mean).square().sum() / mean.square().sum()
     # qsgd is right on average alone; sums of a-dsgd mix silent slots with others; at 60 dB nothing else is left
@@ -63,13 +69,14 @@ def test_every_rival_hears_over_fading_what_was_sent(name, rng):
 # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("name", ["tdma-vq", "capacity"])
 @pytest.mark.parametrize(("snr_db", "same"), [(5.4, False), (5.6, True)])
-def test_turns_carry_all_indices_from_five_and_a_half_decibels_on(snr_db, same):
+def test_turns_carry_all_indices_from_five_and_a_half_decibels_on(name, snr_db, same):
     """Ten devices, 7 bits for 20 parameters in 6.4 uses each: log2(1 + Γ) = 2.1875, that is 5.51 dB."""
     given = heavy_tailed(10, 4000)
     turns, perfect = (
         communicate(Link(make_uplink(name), Awgn(snr_db), readout="integers"), given[0], given[1:], {}, 0)
-        for name in ("tdma-vq", "perfect")
+        for name in (name, "perfect")
     )
     assert torch.allclose(turns.update, perfect.update, rtol=1e-5, atol=1e-7) == same
     assert turns.output.num_active_hat == 10
@@ -118,6 +125,36 @@ def test_places_of_the_largest_take_the_bits_of_their_number():
     assert q / 269_722 == pytest.approx(0.129, abs=0.001)
 
 
+def by_all_sets(gains):
+    """Return the rate that no set of devices exceeds, in bits of a real channel use."""
+    sets = [list(s) for n in range(1, len(gains) + 1) for s in itertools.combinations(range(len(gains)), n)]
+    return min(
+        float(torch.logdet(torch.eye(len(s)) + (gains[s] @ gains[s].mH)).real) / len(s) for s in sets
+    ) / math.log(4)
+
+
+@pytest.mark.parametrize("antennas", [1, 4])
+def test_the_joint_rate_is_that_of_the_worst_set_of_devices_or_a_bound(antennas, rng):
+    gains = torch.randn(5, 8, antennas, generator=rng, dtype=torch.complex128) * 3
+    gains[0, 3] = 0  # silent
+    truth = [by_all_sets(g[g.abs().sum(1) > 0]) for g in gains.unbind(1)]
+    found = joint_rate(gains).double()
+    if antennas == 1:
+        torch.testing.assert_close(found, torch.tensor(truth, dtype=torch.float64), rtol=1e-5, atol=0)
+    assert (found >= torch.tensor(truth) * (1 - 1e-5)).all()
+    assert (found <= 1.3 * torch.tensor(truth)).all()
+
+
+def test_many_antennas_carry_more_together_than_in_turns():
+    given, shares = heavy_tailed(10, 4000), []
+    channel = make_channel(ChannelSettings(kind="fading", snr_db=0.0, antennas=8), PowerSettings())
+    for name in ("tdma-vq", "capacity"):
+        uplink = make_uplink(UplinkSettings(name=name, codeword_length=16))
+        done = exchange(uplink, given, 0.0, channel=channel)
+        shares.append(float(done.sent.reconstruction.ne(0).float().mean()))
+    assert 0 < shares[0] < 0.7 * shares[1] < 0.7
+
+
 def test_a_channel_that_tells_no_snr_is_refused():
     from dataclasses import dataclass, replace
 
@@ -129,6 +166,70 @@ def test_a_channel_that_tells_no_snr_is_refused():
 
     with pytest.raises(ConfigError, match="chooses rates by the devices' SNR, which this channel does not tell"):
         exchange(make_uplink("tdma-vq"), heavy_tailed(3, 400), 0.0, channel=Untold(0.0))
+
+
+# ── behind a beam ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("antennas", [1, 8])
+def test_fed_ota_has_the_noise_of_its_weakest_device(antennas):
+    """All arrive at the level of the weakest behind the beam: the sum has the noise of one use over its square."""
+    given = torch.randn(11, 20_000, generator=torch.Generator().manual_seed(0))
+    settings = ChannelSettings(kind="fading", snr_db=5.0, snr_reference="transmit", antennas=antennas, block_slots=1000)
+    channel = make_channel(settings, PowerSettings(control="beamforming", threshold=0.2))
+    done = exchange(make_uplink("fed-ota"), given, 5.0, channel=channel)
+    level = float(channel.sound(10, done.announced.num_uses, rng=rngs.generator(0, "fading", 0)).level[0])
+    assert level > (1.0 if antennas == 8 else 0.2**0.5)
+    noise = 10 / 64 * 10**-0.5 / level**2 / float(done.sent.agreed["scale"])
+    error = done.update * done.output.num_active_hat - done.sent.reconstruction.sum(0)
+    # 20,000 squares: a percent
+    assert float(error.square().mean()) == pytest.approx(noise, rel=0.04)
+    assert "every device's channel gain" in done.air.side_information
+
+
+def test_fed_ota_brings_its_power_control_and_refuses_another(digits, quick):
+    faded = {"dataset": digits, "uplink": "fed-ota", "channel": "fading"}
+    run = aircomp.simulate(quick.changed(rounds=1), **faded, **{"channel.antennas": 4})
+    assert run.experiment.power.control == "beamforming"
+    with pytest.raises(ConfigError, match=r"analog transmission behind a beam, but power.control = 'inversion'"):
+        aircomp.simulate(quick.changed(rounds=1), **faded, **{"power.control": "inversion"})
+
+
+# ── a composite pilot ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("antennas", "correlation"), [(8, 0.0), (64, 0.0), (8, 0.5)])
+def test_blind_analog_has_its_floor(antennas, correlation):
+    """Without noise, as many numbers as uses: the sum has the relative error (K/N_r)/(1 + (K − 1)r)."""
+    rng = torch.Generator().manual_seed(0)
+    common, own = torch.randn(1, 40_000, generator=rng), torch.randn(11, 40_000, generator=rng)
+    given = correlation**0.5 * common + (1 - correlation) ** 0.5 * own
+    settings = ChannelSettings(kind="fading", snr_db=200.0, antennas=antennas, block_slots=1)
+    channel = make_channel(settings, PowerSettings())
+    uplink = make_uplink(UplinkSettings(name="blind-analog", codeword_length=20), UplinkContext(block_uses=64))
+    done = exchange(uplink, given, 0.0, channel=channel)
+    gains = channel.sound(10, done.announced.num_uses, rng=rngs.generator(0, "fading", 0)).gains
+    kept = done.announced.kept
+    weights = gains.of_slots(kept.carrier.air.slots, 20).sum(0).abs().square().mean(1)  # of every slot, together
+    each = weights[kept.carrier.air.rows, None].expand(-1, kept.carrier.per_slot)
+    total = take(done.update, kept.chosen) * kept.carrier.numbers_of(each)
+    truth = take(done.sent.reconstruction.sum(0), kept.chosen)
+    error = float((total - truth).square().sum() / truth.square().sum())
+    # 625 blocks, each with a deviation of two fifths, or where devices agree of about one and a half
+    assert error == pytest.approx(10 / antennas / (1 + 9 * correlation), rel=0.15 if correlation else 0.05)
+
+
+def test_blind_analog_needs_a_pilot_in_every_block():
+    channel = make_channel(ChannelSettings(kind="fading", block_slots=10), PowerSettings())
+    with pytest.raises(ConfigError, match="4 pilots leave one without; expected more"):
+        exchange(make_uplink("blind-analog"), heavy_tailed(3, 2000), 0.0, channel=channel)
+
+
+@pytest.mark.parametrize("slots", [100, 101, 149, 151])
+def test_every_block_has_a_pilot_also_one_that_is_cut_short(slots):
+    air = plan_air(slots, 64, pilots=None, block_uses=50 * 64)
+    assert (air.places // 50).unique().tolist() == list(range(-(-slots // 50)))
+    assert len(air.places.unique()) == len(air.places) <= 5
 
 
 # ── votes ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -195,6 +296,34 @@ def test_votes_choose_their_rule_themselves_and_refuse_others(digits, quick):
     assert "num_active_hat" not in run.metrics[0]
     with pytest.raises(ConfigError, match="'trimmed-mean' needs counts, but this uplink offers a vote"):
         aircomp.simulate(quick.changed(rounds=1), dataset=digits, uplink="obda", aggregator="trimmed-mean")
+
+
+# ── energies ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("antennas", "snr_db"), [(1, 200.0), (8, 0.0)])
+def test_reed_has_the_error_of_its_closed_form(antennas, snr_db):
+    """In Rayleigh fading: [(S₊ + N₀)² + (S₋ + N₀)²]/(N_r (S₊ − S₋)²)."""
+    given = torch.randn(6, 40_000, generator=torch.Generator().manual_seed(0))
+    settings = ChannelSettings(kind="fading", snr_db=snr_db, snr_reference="transmit", antennas=antennas, block_slots=1)
+    done = exchange(make_uplink("reed"), given, snr_db, channel=make_channel(settings, PowerSettings()))
+    sent = done.sent.reconstruction[:, done.sent.reconstruction.any(0)].double()
+    noise = 2 * 5 / 64 * 10 ** (-snr_db / 10) / float(done.sent.agreed["scale"])
+    plus, minus = sent.clamp(min=0).sum(0), -sent.clamp(max=0).sum(0)
+    expected = float(((plus + noise).square() + (minus + noise).square()).mean()) / antennas
+    total = (done.update * done.output.num_active_hat)[done.sent.reconstruction.any(0)]
+    # 31,000 squares of differences of exponential variables, kurtosis about 10: 2 % of standard deviation
+    assert float((total - sent.sum(0)).square().mean()) == pytest.approx(expected, rel=0.06)
+
+
+def test_reed_takes_the_number_of_devices_from_the_energy_of_pilots():
+    given = heavy_tailed(7, 4000)
+    hats = [
+        exchange(make_uplink(UplinkSettings(name="reed", pilots=100)), given, 0.0, seed=seed).output.num_active_hat
+        for seed in range(4)
+    ]
+    # 16 numbers in each of 100 pilots: a fortieth of the number and its noise, and half of that for the mean of four
+    assert sum(hats) / 4 == pytest.approx(7, rel=0.06)
 
 
 # ── digits ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,10 +1,11 @@
 """What a channel is: it sounds the devices once a round, then carries what they send."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Inexact
+from jaxtyping import Bool, Complex, Float, Inexact
 from torch import Tensor
 
 from aircomp.channel.signal import Gains, Signal, slot_blocks
@@ -23,6 +24,9 @@ class AtDevices:
     snr: Float[Tensor, "devices blocks"] | None = None
     """Signal over noise of a channel use, on all antennas together, of a device that sends alone at nominal power: what
     schemes with turns choose their rates by. One block where there is no scale; None: devices are not told."""
+    joint_rate: Callable[[], Float[Tensor, " blocks"]] | None = None
+    """Tells the bits that a channel use carries from each device, at most, where all send at once and are decoded together;
+    worked out where a bound asks for it."""
 
     def speaking(self, num_slots: int, uses: int) -> Bool[Tensor, "devices slots"] | None:
         """Return who sends in which slot; None: everybody in all of them."""
@@ -78,6 +82,8 @@ class Csi:
     """What power control lets signals arrive at, by which the receiver divides; None: one."""
     offsets: Offsets | None = None
     """None: every device is in time and in tune."""
+    beams: Complex[Tensor, "blocks antennas"] | None = None
+    """How the base station weighs its antennas before it listens; None: it listens to each."""
 
     @property
     def with_power(self) -> Gains | None:
@@ -88,6 +94,14 @@ class Csi:
         if self.gains is None:
             return Gains(scale[:, :, None], self.at_devices.block_uses)
         return Gains(scale[:, :, None] * self.gains.values, self.gains.block_uses)
+
+    @property
+    def behind_beams(self) -> Gains | None:
+        """The gains with power that the base station listens to: of every antenna, or of the beam."""
+        gains = self.with_power
+        if gains is None or self.beams is None:
+            return gains
+        return Gains((gains.values * self.beams.conj()).sum(dim=2, keepdim=True), gains.block_uses)
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ nothing else.
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -21,7 +21,9 @@ from torch import Tensor
 
 from aircomp.channel.awgn import add_noise
 from aircomp.channel.base import AtDevices, AtReceiver, Csi, Offsets
-from aircomp.channel.power import COHERENT, NEAREST, Belief, PowerSettings, control_power
+from aircomp.channel.beams import choose_beams, heard_through
+from aircomp.channel.capacity import joint_rate
+from aircomp.channel.power import COHERENT, NEAREST, SILENCING, Belief, PowerSettings, control_power
 from aircomp.channel.settings import ChannelSettings, ErrorSettings
 from aircomp.channel.signal import Gains, Signal, slot_blocks
 from aircomp.channel.snr import noise_variance
@@ -38,6 +40,8 @@ _ERRORS = 4
 """Numbers of a device and block that are not gains: error of the belief (2), phase error, none."""
 _MODEL_DEVICES = 131_072
 """Of the draw that tells the receiver how gains are spread: a hundred thousand, so moments are known to half a percent."""
+_MODEL_ROUND = (8, 512)
+"""Devices and blocks of that draw where the devices of a block share a beam, which takes longer to find."""
 
 
 @dataclass(frozen=True)
@@ -85,31 +89,44 @@ class Fading:
         csi = self._sounded(draw(self.settings, num_devices, blocks, rng=rng))
         return replace(
             csi,
-            at_devices=replace(csi.at_devices, snr=self._snr(csi)),
-            at_receiver=AtReceiver(block_uses=self.block_uses, gain_model=self.gain_model),
+            at_devices=self._told(csi),
+            at_receiver=AtReceiver(
+                None if csi.beams is None else csi.gains, block_uses=self.block_uses, gain_model=self.gain_model
+            ),
         )
 
-    def _snr(self, csi: Csi) -> Float[Tensor, "devices blocks"]:
-        """Return the SNR of every device alone; a reference to what is received divides by what arrives on average."""
-        arriving = csi.with_power
+    def _told(self, csi: Csi) -> AtDevices:
+        """Add the SNR of every device alone, and the rate of all together.
+
+        A reference to what is received divides by what arrives on average.
+        """
+        arriving, heard = csi.with_power, csi.behind_beams
         assert arriving is not None  # from `sound`
-        power = arriving.values.abs().double().square()
-        total = 1.0 if self.settings.snr_reference == "transmit" else max(float(power.mean()), 1e-30)
+        assert heard is not None
+        power = heard.values.abs().double().square()
+        mean = float(arriving.values.abs().double().square().mean())
+        total = 1.0 if self.settings.snr_reference == "transmit" else max(mean, 1e-30)
         snr = 10.0 ** (self.settings.snr_db / 10) / max(len(power), 1)
-        return (power.sum(dim=2) * (snr / total)).float()
+        rate = partial(joint_rate, heard.values * math.sqrt(snr / total))
+        return replace(csi.at_devices, snr=(power.sum(dim=2) * (snr / total)).float(), joint_rate=rate)
 
     def _sounded(self, drawn: Drawn) -> Csi:
         errors = self.settings.errors
         rho = errors.csi_correlation
-        believed = rho * drawn.small[:, :, 0] + math.sqrt(1 - rho**2) * drawn.belief_error
-        scale, level = control_power(self.power, self.belief, believed, drawn.path_gain)
-        scale = scale * _amplitude(errors, drawn.power)[:, None] * torch.polar(*_turned(errors, drawn.phase))
         gains = drawn.path_gain.sqrt()[:, None, None] * drawn.small
+        first, beams, chosen = drawn.small[:, :, 0], None, None
+        if self.power.control == "beamforming":
+            beams, chosen = choose_beams(gains, self.power.threshold)
+            first = heard_through(drawn.small, beams)
+        believed = rho * first + math.sqrt(1 - rho**2) * drawn.belief_error
+        scale, level = control_power(self.power, self.belief, believed, drawn.path_gain, chosen)
+        scale = scale * _amplitude(errors, drawn.power)[:, None] * torch.polar(*_turned(errors, drawn.phase))
         return Csi(
             AtDevices(len(scale), scale.to(torch.complex64), self.block_uses),
             Gains(gains.to(torch.complex64), self.block_uses),
             level=level.float(),
             offsets=_offsets(errors, drawn),
+            beams=None if beams is None else beams.to(torch.complex64),
         )
 
     @cached_property
@@ -118,17 +135,23 @@ class Fading:
         spread = math.expm1(_deviation(self.settings.errors) ** 2)
         if self.power.control not in COHERENT:
             return GainModel.unknown_phase(spread)
-        silence = self.power.control == "inversion"
+        silence = self.power.control in SILENCING
         if not _has_spread(self.settings.errors, self.power):
             return GainModel(silence=silence)
-        one = self.settings.model_copy(update={"antennas": 1})
-        csi = self._sounded(draw(one, _MODEL_DEVICES, 1, rng=generator(0, "gain model")))
-        arriving = csi.with_power
+        csi = self._sounded(self._many())
+        arriving = csi.behind_beams
         assert arriving is not None
         assert csi.level is not None
         values = (arriving.values[:, :, 0] / csi.level)[csi.at_devices.scale != 0].to(torch.complex128)
         mean, var_real = float(values.real.mean()), float(values.real.var())
         return GainModel(mean, var_real, float(values.imag.square().mean()), spread, silence)
+
+    def _many(self) -> Drawn:
+        """Draw many devices, or fewer in rounds of a usual size where those of a round share a beam."""
+        rng = generator(0, "gain model")
+        if self.power.control == "beamforming":
+            return draw(self.settings, *_MODEL_ROUND, rng=rng)
+        return draw(self.settings.model_copy(update={"antennas": 1}), _MODEL_DEVICES, 1, rng=rng)
 
     def carry(self, signal: Signal, csi: Csi, *, rng: torch.Generator) -> Inexact[Tensor, "antennas slots uses"]:
         """Add the signals up under their gains, and to each antenna noise of one variance."""
@@ -141,6 +164,9 @@ class Fading:
         blocks = slot_blocks(clean.shape[1], uses, self.block_uses)
         level = csi.level[blocks, None].to(clean.device)
         received = torch.stack([add_noise(antenna, var, rng=rng) / level for antenna in clean])
+        if csi.beams is not None:
+            weights = csi.beams.conj().T[:, blocks, None].to(received)
+            received = (weights * received).sum(dim=0, keepdim=True)
         return received if signal.is_complex else unpack(received, uses)
 
 

@@ -10,10 +10,12 @@ antenna's gain, whose mean power is $\beta$:
 | `phase`       | $\hat h^*/|\hat h|$                          | nobody                 | $\sqrt\beta |h|$          |
 | `statistical` | $c/\sqrt\beta$                               | nobody                 | $c h$                     |
 | `common`      | $\sqrt\eta/(\sqrt\beta\hat h)$, $\eta = \min_k \beta_k|\hat h_k|^2$ | nobody | $\sqrt\eta$            |
+| `beamforming` | as `common`, $\hat h$ behind a beam (`beams.py`) | who is left out    | $\sqrt\eta$                |
 
 $\rho_0 = 1/(E[1/\beta]\,E[|\hat h|^{-2};\,|\hat h|^2 \ge g])$ keeps the mean power at one; in Rayleigh fading the second
 factor is the exponential integral $E_1(g)$. $c = E[1/\beta]^{-1/2}$ likewise. Under `common` the weakest device spends one
-and all others less. The base station knows the level that control aims at and divides by it.
+and all others less; under `beamforming` it is the weakest of those that are not left out. The base station knows the level
+that control aims at and divides by it.
 """
 
 import math
@@ -22,7 +24,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Complex, Float
+from jaxtyping import Bool, Complex, Float
 from pydantic import Field
 from scipy import integrate, special
 from torch import Tensor
@@ -30,9 +32,11 @@ from torch import Tensor
 from aircomp.common.settings import NeedsTable, Settings, needs
 from aircomp.errors import ConfigError
 
-Control = Literal["none", "inversion", "phase", "statistical", "common"]
-COHERENT = ("inversion", "phase", "common")
+Control = Literal["none", "inversion", "phase", "statistical", "common", "beamforming"]
+COHERENT = ("inversion", "phase", "common", "beamforming")
 """The controls that let signals arrive in phase; they need to know the gain."""
+SILENCING = ("inversion", "beamforming")
+"""The controls under which devices are silent in some blocks."""
 NEAREST = 1 / 30
 """Nearest that a device comes, in radii of the disc."""
 
@@ -40,14 +44,19 @@ NEAREST = 1 / 30
 class PowerSettings(Settings):
     """How devices choose their transmit power."""
 
-    NEEDS: ClassVar[NeedsTable] = dict.fromkeys(("threshold", "peak_db"), needs("control", "inversion"))
+    NEEDS: ClassVar[NeedsTable] = {
+        "threshold": needs("control", *SILENCING),
+        "peak_db": needs("control", "inversion"),
+    }
 
     control: Control = "none"
     """none: every device sends at its nominal mean power. inversion: it undoes its gain, and is silent in blocks where
     that is weak. phase: it undoes the phase alone. statistical: it undoes the mean gain alone. common: all devices arrive
-    as the weakest one does."""
+    as the weakest one does. beamforming: so they do behind weights of the antennas, by which the base station, which then
+    knows all gains, hears the weakest best."""
     threshold: float = Field(default=0.1, gt=0, le=10)
-    """inversion: a device is silent where its gain is below this share of its mean."""
+    """inversion: a device is silent where its gain is below this share of its mean. beamforming: devices are left out until
+    the weakest gain behind the beam has this power."""
     peak_db: float | None = None
     """inversion: the largest power over the mean one, in decibels; in place of a threshold, which then is the smallest
     that keeps it."""
@@ -115,6 +124,7 @@ def control_power(
     belief: Belief,
     believed: Complex[Tensor, "devices blocks"],
     path_gain: Float[Tensor, " devices"],
+    chosen: Bool[Tensor, "devices blocks"] | None = None,
 ) -> tuple[Complex[Tensor, "devices blocks"], Float[Tensor, " blocks"]]:
     """Return what each device multiplies its signal with in each block, and the level that all aim at.
 
@@ -123,6 +133,7 @@ def control_power(
         belief: The law of `believed`, for the mean power.
         believed: What devices believe of the small-scale gain, of mean power one.
         path_gain: The mean power of each device's gain, which it knows.
+        chosen: Those that are not left out, under beamforming.
     """
     root, one = path_gain.sqrt()[:, None], torch.ones(believed.shape[1], dtype=path_gain.dtype, device=path_gain.device)
     match settings.control:
@@ -143,3 +154,8 @@ def control_power(
             gain = root * believed
             level = gain.abs().amin(dim=0)
             return level / gain, level
+        case "beamforming":
+            assert chosen is not None  # from `choose_beams`
+            gain = root * believed
+            level = gain.abs().where(chosen, torch.inf).amin(dim=0)
+            return level / gain * chosen, level

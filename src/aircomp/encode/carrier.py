@@ -70,9 +70,19 @@ def plan_air(slots: int, uses: int, *, pilots: int | None, block_uses: int = 0) 
         slots = max(slots, 2)
         blocks = -(-slots * uses // block_uses) if block_uses else 1
         pilots = min(max(num_pilots(slots), blocks), slots // 2)
+        if pilots >= blocks > 1:
+            return Air(slots, uses, _one_in_each(spread_slots(slots, pilots), slots, uses, block_uses))
     if pilots >= slots:
         raise ConfigError(f"uplink.pilots = {pilots} leaves none of the round's {slots} slots; expected fewer")
     return Air(slots, uses, spread_slots(slots, pilots))
+
+
+def _one_in_each(places: Int[Tensor, " pilots"], slots: int, uses: int, block_uses: int) -> Int[Tensor, " more"]:
+    """Return places with one more in the first slot of every block that has none: the last may be short."""
+    block = torch.arange(slots) * uses // block_uses
+    first = torch.searchsorted(block, torch.arange(int(block[-1]) + 1))
+    without = first[~torch.isin(block[first], block[places])]
+    return torch.cat([places, without]).sort().values
 
 
 def chosen_parameters(seed: Tensor, num_params: int, number: int) -> Int[Tensor, " chosen"] | None:

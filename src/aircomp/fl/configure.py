@@ -49,7 +49,7 @@ def configure(
     experiment = preset if isinstance(preset, Experiment) else load_experiment(preset)
     experiment = name_parts(experiment.changed(**_full_names(overrides)), own or {})
     given = given_paths(_full_names(overrides))
-    experiment = counted_by(heard_by(experiment, given), given)
+    experiment = counted_by(beamed_by(heard_by(experiment, given), given), given)
     if not experiment.own.aggregator and experiment.aggregate.rule not in aggregator_names():
         raise unknown_name("aggregation rule", experiment.aggregate.rule, aggregator_names())
     if experiment.own.channel and experiment.uplink.name in ("ideal", "perfect"):
@@ -89,6 +89,19 @@ def heard_by(experiment: Experiment, given: Collection[str]) -> Experiment:
     return experiment.changed(uplink="widened" if experiment.power.control in COHERENT else "blind")
 
 
+def beamed_by(experiment: Experiment, given: Collection[str]) -> Experiment:
+    """Return the settings with the power control that `fed-ota` is made of, where the user gave none.
+
+    Args:
+        experiment: The settings.
+        given: Paths of those that the user gave.
+    """
+    beamed = experiment.uplink.name == "fed-ota" and experiment.channel.kind == "fading"
+    if not beamed or "power.control" in given or experiment.power.control != "none":
+        return experiment
+    return experiment.changed(**{"power.control": "beamforming"})
+
+
 def counted_by(experiment: Experiment, given: Collection[str]) -> Experiment:
     """Return the settings with the rule that votes serve, where an uplink for votes was asked for and no rule.
 
@@ -109,7 +122,12 @@ def check_phase(experiment: Experiment) -> None:
         ConfigError: Naming those that do not.
     """
     faded = experiment.channel.kind == "fading" and not experiment.own.channel and not experiment.own.uplink
-    phaseless = (*PHASELESS, *TDMA, "fsk-mv", "ideal", "perfect")
+    if faded and experiment.uplink.name == "fed-ota" and experiment.power.control != "beamforming":
+        raise ConfigError(
+            f"uplink = 'fed-ota' is analog transmission behind a beam, but power.control = {experiment.power.control!r}; use "
+            "power.control = 'beamforming', or uplink = 'baa'"
+        )
+    phaseless = (*PHASELESS, *TDMA, "fsk-mv", "reed", "blind-analog", "capacity", "ideal", "perfect")
     if not faded or experiment.power.control in COHERENT or experiment.uplink.name in phaseless:
         return
     raise ConfigError(

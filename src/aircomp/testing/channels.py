@@ -63,7 +63,7 @@ def _check_carried(channel: Channel, csi: Csi) -> None:
         return channel.carry(sent, csi, rng=generator(seed, "noise"))
 
     received = heard(signal)
-    shape = (1 if csi.gains is None else csi.gains.values.shape[2], _SLOTS, _USES)
+    shape = (1 if csi.gains is None or csi.beams is not None else csi.gains.values.shape[2], _SLOTS, _USES)
     assert received.shape == shape, (
         f"carry returned {tuple(received.shape)}, expected [antennas, slots, uses] = {shape}"
     )

@@ -65,7 +65,8 @@ class _OneSilent:
         scale = torch.ones(num_devices, 1) if known.scale is None else known.scale.clone()
         scale[0] = 0
         snr = None if known.snr is None else known.snr * (scale != 0)
-        return replace(csi, at_devices=AtDevices(num_devices, scale, known.block_uses or max(num_uses, 1), snr))
+        told = AtDevices(num_devices, scale, known.block_uses or max(num_uses, 1), snr, known.joint_rate)
+        return replace(csi, at_devices=told)
 
     def carry(self, signal: Signal, csi: Csi, *, rng: torch.Generator) -> Any:
         return self.channel.carry(signal, csi, rng=rng)

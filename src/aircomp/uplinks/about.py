@@ -42,6 +42,8 @@ ABOUT = {
     "analog": About("its update, uncoded; layers with small updates louder", "in phase", _OURS),
     "baa": About("its update, uncoded", "in phase", "Zhu et al. 2020"),
     "cotaf": About("its update, uncoded; the longest update sets the scale", "in phase", "Sery et al. 2021"),
+    "fed-ota": About("its update, uncoded", "in phase, behind a beam", "Yang et al. 2020"),
+    "blind-analog": About("its update, uncoded", "any, many antennas", "composite pilot: Amiri et al. 2021"),
     "tdma-vq": About("codeword indices, in turns", "any", f"{_OURS}, rates at capacity"),
     "tdma-coded": About("codeword indices, in turns, with a convolutional code", "in phase", "Viterbi 1967"),
     "tdma-qsgd": About("parameters rounded at random, in turns", "any", "Alistarh et al. 2017"),
@@ -53,6 +55,8 @@ ABOUT = {
     "sumcomp": About("two digits of every parameter", "in phase", "Razavikia et al. 2025"),
     "bit-slicing": About("three digits of every parameter", "in phase", "Liu et al. 2025"),
     "a-dsgd": About("random sums of its largest parameters, uncoded", "in phase", "Amiri and Gündüz 2020"),
+    "capacity": About("codeword indices, decoded together", "any", "bound: multiple-access capacity"),
+    "reed": About("its update, as energies of two tones", "any, many antennas", "Chen and Bozorgasl 2026"),
 }
 
 

@@ -4,13 +4,17 @@ r"""Uncoded analog transmission: every device sends its message as it is, and th
     devices:      messages [K_a, W] · gain of the layer · common scale ──► spread over slots (`encode/carrier.py`)
     base station: pilots ──► K̂ and noise;  slots ──► sums, undo gains ──► mean
 
-The three schemes differ in how loud they send:
+The four schemes differ in how loud they send:
 
 | scheme   | gain of a layer           | the common scale follows         | from                        |
 |----------|---------------------------|----------------------------------|-----------------------------|
 | `analog` | $g_i \propto E_i^{-1/4}$  | the mean energy of all devices   | this package                |
 | `baa`    | the same for all layers   | the mean energy of all devices   | Zhu, Wang and Huang (2020)  |
 | `cotaf`  | the same for all layers   | the device with the most energy  | Sery et al. (2021)          |
+| `fed-ota` | the same for all layers  | the mean energy of all devices   | Yang et al. (2020)          |
+
+`fed-ota` is `baa` behind a beam that the base station forms, which leaves weak devices out. Power control has all of the
+difference (`channel/beams.py`), and every scheme for signals in phase works behind that beam.
 
 Here $E_i$ is the mean square of the parameters of layer $i$. With the gain $g_i$ they cost the energy $g_i^2 E_i$, and their
 noise is divided by $g_i^2$. At a given energy, $g_i^2 \propto E_i^{-1/2}$ leaves the least noise in the mean. A layer with
@@ -44,7 +48,7 @@ NO_PEAK = 1e12
 """A limit that no slot reaches, not even if all energy of ten thousand devices and ten million slots were in one."""
 LEAST_DEVICES = 0.5
 """The least number of devices that a sum is divided by; fewer would round to none."""
-KINDS = ("analog", "baa", "cotaf")
+KINDS = ("analog", "baa", "cotaf", "fed-ota")
 
 
 class AnalogSettings(Settings):

@@ -9,6 +9,9 @@ $u\,\tfrac12\log_2(1+\gamma/g)$ bits without error. This is the channel's capaci
 A device puts the energy of the whole round into its own slots. With $K$ devices $\gamma$ is therefore $K$ times the SNR of
 one, unless a peak limit is lower. Codes of finite length lose a little more, which is left out: the slots of a device have
 thousands of uses. These schemes are what over-the-air computation has to beat.
+
+`capacity` is a bound: all devices send indices at once, and the base station decodes them together, each at the same rate of
+the multiple-access channel (`channel/capacity.py`). On one antenna and with equal gains, turns do as well.
 """
 
 from dataclasses import dataclass
@@ -33,6 +36,9 @@ from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext,
 from aircomp.uplinks.outputs import Vectors
 
 KINDS = ("tdma-vq", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd")
+JOINT = "capacity"
+VQ = ("tdma-vq", JOINT)
+"""Those that send indices of a codebook of quantisation."""
 MOST_BITS = 64
 """The most bits for a parameter; a float has no more."""
 
@@ -52,11 +58,15 @@ class Kept:
     slots: int
 
 
+TOLD = ("every device's SNR", "error-free bits at capacity less tdma.gap_db")
+TOLD_JOINTLY = ("the rate of the multiple-access channel", "error-free bits at capacity: a bound")
+
+
 class OrthogonalUplink(Scheme):
     """Devices take turns; a compressor makes each update fit into its device's slots.
 
     Args:
-        name: One of `KINDS`.
+        name: One of `KINDS`, or `JOINT`.
         settings: Its options.
         quantize: How the codebook of `tdma-vq` is built, and how many parameters the digital link puts into a slot.
         uses: Channel uses of a slot.
@@ -66,10 +76,6 @@ class OrthogonalUplink(Scheme):
 
     offers = Vectors
     estimates_num_active = False
-    side_information = (
-        "every device's SNR",
-        "error-free bits at capacity less tdma.gap_db",
-    )
 
     def __init__(
         self,
@@ -83,11 +89,12 @@ class OrthogonalUplink(Scheme):
     ):
         self.name, self.settings, self.quantize, self.uses = name, settings, quantize, uses
         self.peak, self.context = peak, context or UplinkContext()
+        self.side_information = TOLD_JOINTLY if name == JOINT else TOLD
 
     def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
         """Announce the seed of the order in which parameters are sent, and the quantisation codebook of `tdma-vq`."""
         slots, downlink = num_slots(base_update.numel(), self.quantize.fragment_length), {}
-        if self.name == "tdma-vq":  # first of all, so that it is the codebook that the digital link has
+        if self.name in VQ:  # first of all, so that it is the codebook that the digital link has
             own = split(base_update, self.quantize.fragment_length)
             downlink["codebook"] = build(own, self.quantize, rng=rng).codebook
         downlink["seed"] = new_seed(rng)
@@ -98,8 +105,11 @@ class OrthogonalUplink(Scheme):
     ) -> Sent:
         """Compress every update to the bits that its device's slots carry."""
         kept: Kept = announced.kept
-        energies = take_turns(len(messages), kept.slots, self.peak)
-        bits = self._bits(energies, csi).clamp(max=MOST_BITS * announced.num_params)
+        joint = self.name == JOINT
+        energies = torch.ones(len(messages), kept.slots) if joint else take_turns(len(messages), kept.slots, self.peak)
+        bits = (self._joint_bits(energies, csi) if joint else self._bits(energies, csi)).clamp(
+            max=MOST_BITS * announced.num_params
+        )
         each = [self._compressed(own, float(b), announced, rng) for own, b in zip(messages, bits, strict=True)]
         vectors, sent = (torch.stack(of_all) for of_all in zip(*each, strict=True)) if each else (messages, messages)
         return Sent(
@@ -107,8 +117,22 @@ class OrthogonalUplink(Scheme):
             sent,
             csi.speaking(kept.slots, self.uses),
             agreed={"vectors": vectors[(bits > 0).to(vectors.device)]},
-            capped=min(self.peak, kept.slots) < len(messages),  # or somebody has no turn
+            capped=not joint and min(self.peak, kept.slots) < len(messages),  # or somebody has no turn
         )
+
+    def _joint_bits(self, energies: Float[Tensor, "devices slots"], csi: AtDevices) -> Float[Tensor, " devices"]:
+        """Return what slots carry from each device where all send at once."""
+        if csi.joint_rate is None:
+            raise ConfigError(
+                f"uplink = {self.name!r} is a bound by the rate of all devices together, which this channel does not tell; "
+                "give its AtDevices the field joint_rate, or use another uplink"
+            )
+        slots, rate = energies.shape[1], csi.joint_rate()
+        if len(rate) > 1:
+            rate = rate[slot_blocks(slots, self.uses, csi.block_uses)]
+        speaking = csi.speaking(slots, self.uses)
+        sent = energies if speaking is None else energies * speaking.to(energies)
+        return (sent.double() * self.uses * rate.cpu().double().clamp(max=MOST_BITS)).sum(dim=1)
 
     def _bits(self, energies: Float[Tensor, "devices slots"], csi: AtDevices) -> Float[Tensor, " devices"]:
         """Return how many bits the slots of each device carry."""
@@ -130,7 +154,7 @@ class OrthogonalUplink(Scheme):
     ) -> tuple[Float[Tensor, " params"], Float[Tensor, " params"]]:
         """Return what arrives of a message, and what of it counts as sent."""
         seeded = rngs.generator(int(announced.downlink["seed"]), "turns")
-        if self.name != "tdma-vq":
+        if self.name not in VQ:
             order = torch.randperm(len(message), generator=seeded)
             return COMPRESSORS[self.name.removeprefix("tdma-")](message, bits, order, rng)
         codebook = announced.downlink["codebook"]

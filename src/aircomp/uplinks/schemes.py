@@ -8,22 +8,25 @@ from aircomp.uplinks.a_dsgd import ADsgdUplink
 from aircomp.uplinks.analog import KINDS as ANALOG
 from aircomp.uplinks.analog import NO_PEAK, AnalogUplink
 from aircomp.uplinks.base import Uplink, UplinkContext
+from aircomp.uplinks.blind_analog import NAME as BLIND_ANALOG
+from aircomp.uplinks.blind_analog import BlindAnalogUplink
 from aircomp.uplinks.coded import CodedUplink
 from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decoder_names
 from aircomp.uplinks.digital import DigitalUplink
 from aircomp.uplinks.ideal import IdealUplink
+from aircomp.uplinks.orthogonal import JOINT, OrthogonalUplink
 from aircomp.uplinks.orthogonal import KINDS as TDMA
-from aircomp.uplinks.orthogonal import OrthogonalUplink
 from aircomp.uplinks.perfect import PerfectUplink
 from aircomp.uplinks.positional import KINDS as DIGITS
 from aircomp.uplinks.positional import PositionalUplink
 from aircomp.uplinks.radio import FirstAntenna, RadioUplink
 from aircomp.uplinks.receivers import RECEIVER_CODEBOOK, make_receiver, receiver_names
+from aircomp.uplinks.reed import ReedUplink
 from aircomp.uplinks.settings import UplinkSettings
 from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteUplink
 
-RIVALS: tuple[str, ...] = (*ANALOG, *TDMA, "tdma-coded", *VOTE, *DIGITS, "a-dsgd")
+RIVALS: tuple[str, ...] = (*ANALOG, BLIND_ANALOG, *TDMA, "tdma-coded", *VOTE, *DIGITS, "a-dsgd", "reed", JOINT)
 """The schemes that send no codewords of a shared codebook."""
 
 
@@ -79,9 +82,10 @@ def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplin
         "context": context,
     }
     peak = NO_PEAK if settings.peak is None else settings.peak
-    if name in ANALOG:
-        return AnalogUplink(name, settings.analog, peak=peak, pilots=settings.pilots, **air)
-    if name in TDMA:
+    if name in (*ANALOG, BLIND_ANALOG):
+        analog = AnalogUplink(name, settings.analog, peak=peak, pilots=settings.pilots, **air)
+        return BlindAnalogUplink(analog) if name == BLIND_ANALOG else analog
+    if name in (*TDMA, JOINT):
         return OrthogonalUplink(
             name, settings.tdma, quantize=settings.quantize, uses=settings.codeword_length, peak=peak, context=context
         )
@@ -91,6 +95,8 @@ def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplin
         return VoteUplink(name, settings.vote, **air)
     if name in DIGITS:
         return PositionalUplink(name, settings.digits, pilots=settings.pilots, **air)
+    if name == "reed":
+        return ReedUplink(pilots=settings.pilots, **air)
     return ADsgdUplink(settings.a_dsgd, pilots=settings.pilots, **air)
 
 

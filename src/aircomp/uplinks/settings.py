@@ -19,20 +19,22 @@ from aircomp.decode.widened import WidenedSettings
 from aircomp.encode.codebook import CodebookKind
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.uplinks.a_dsgd import ADsgdSettings
-from aircomp.uplinks.analog import KINDS as ANALOG
+from aircomp.uplinks.analog import KINDS as IN_PHASE
 from aircomp.uplinks.analog import AnalogSettings
+from aircomp.uplinks.blind_analog import NAME as BLIND_ANALOG
+from aircomp.uplinks.orthogonal import JOINT, TdmaSettings
 from aircomp.uplinks.orthogonal import KINDS as TDMA
-from aircomp.uplinks.orthogonal import TdmaSettings
 from aircomp.uplinks.positional import KINDS as DIGITS
 from aircomp.uplinks.positional import DigitsSettings
 from aircomp.uplinks.receivers import receiver_names
 from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteSettings
 
-PILOTED = (*ANALOG, *DIGITS, "a-dsgd")
+ANALOG = (*IN_PHASE, BLIND_ANALOG)
+PILOTED = (*ANALOG, *DIGITS, "a-dsgd", "reed")
 """The schemes that learn the number of devices from pilots."""
 _SLOTS = needs("name", Except("ideal"))
-_DIGITAL = needs("name", Except("ideal", *PILOTED, *TDMA, "tdma-coded", *VOTE))
+_DIGITAL = needs("name", Except("ideal", *PILOTED, *TDMA, "tdma-coded", *VOTE, JOINT))
 
 UNEQUAL = ("gamp", "posterior")
 """The decoders for codewords that differ in energy."""
@@ -47,7 +49,7 @@ class UplinkSettings(Settings):
         "codeword_length": needs("name", Except("ideal", "amp-da-net")) + needs("codebook", Except("layer")),
         "energy": needs("name", *UNEQUAL, refused=True),
         "peak": (Needs({"energy": ("matched",), "name": (*ANALOG, *TDMA)}),),
-        "pilots": needs("name", Except("ideal", "perfect", *TDMA, "tdma-coded", *VOTE, *receiver_names())),
+        "pilots": needs("name", Except("ideal", "perfect", *TDMA, "tdma-coded", *VOTE, JOINT, *receiver_names())),
         "repeat": _DIGITAL,
         "quantize": _SLOTS,
         "quantize.num_codewords": needs("name", Except("ideal", *PILOTED, *TDMA[1:], *VOTE)),

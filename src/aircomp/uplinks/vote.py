@@ -24,18 +24,16 @@ from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import Symbols
-from aircomp.common.packing import pack, unpack
 from aircomp.common.settings import Settings
 from aircomp.decode.heard_pilots import in_phase
 from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, plan_air, put, take
+from aircomp.encode.tones import USES, compare_tones, to_tones
 from aircomp.errors import ConfigError
 from aircomp.quantize.fragment import num_slots
 from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, new_seed
 from aircomp.uplinks.outputs import Vote
 
 KINDS = ("obda", "fsk-mv")
-TONES = 2
-"""Complex uses of a parameter in `fsk-mv`."""
 TIE = 1e-3
 """A sum below this share of one device's amplitude is a tie, and no step is taken; only rounds without noise have ties."""
 
@@ -93,15 +91,15 @@ class VoteUplink(Scheme):
             raise ConfigError(
                 f"server.include_base_station = true: the votes of {name} leave no room for one; turn it off"
             )
-        if name == "fsk-mv" and uses < 2 * TONES:
-            raise ConfigError(f"uplink.codeword_length = {uses}: fsk-mv needs {2 * TONES} uses in a slot; lengthen it")
+        if name == "fsk-mv" and uses < USES:
+            raise ConfigError(f"uplink.codeword_length = {uses}: fsk-mv needs {USES} uses in a slot; lengthen it")
         self.fragment_length, self.uses = fragment_length, uses
         self.rotation = make_rotation(uses, self.context.seed, self.context.device)
 
     def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
         """Announce which parameters the round carries."""
         air = plan_air(num_slots(base_update.numel(), self.fragment_length), self.uses, pilots=0)
-        room = air.room if self.name == "obda" else air.slots * (self.uses // (2 * TONES))
+        room = air.room if self.name == "obda" else air.slots * (self.uses // USES)
         seed, size = new_seed(rng), base_update.numel()
         chosen = chosen_parameters(seed, size, room)
         carrier = Carrier(air, size if chosen is None else len(chosen), self.rotation)
@@ -118,20 +116,11 @@ class VoteUplink(Scheme):
         coin = torch.randint(2, (values.shape[1],), generator=rng).to(values) * 2 - 1
         signs = torch.where(values == 0, coin, values.sign())
         slots = carrier.slots_of(kept.amplitude * signs)
-        signal = carrier.send(slots) if self.name == "obda" else Symbols(self._tones(slots, rng), 1 / self.uses)
+        signal = carrier.send(slots) if self.name == "obda" else Symbols(to_tones(slots, self.uses, rng), 1 / self.uses)
         speaking = csi.speaking(carrier.air.slots, self.uses)
         spoken = carrier.spoken(speaking)
         sent = values if spoken is None else values * spoken.to(values)
         return Sent(signal, put(sent, kept.chosen, announced.num_params), speaking)
-
-    def _tones(
-        self, slots: Float[Tensor, "devices slots fragment"], rng: torch.Generator
-    ) -> Float[Tensor, "devices slots uses"]:
-        """Put every number's energy on the tone of its sign, in a random phase."""
-        turns = 2 * torch.pi * torch.rand(slots.shape, generator=rng).to(slots.device)
-        phase = torch.polar(torch.ones_like(turns), turns)
-        tones = torch.stack([slots.clamp(min=0) * phase, slots.clamp(max=0) * phase], dim=3).flatten(2)
-        return torch.nn.functional.pad(unpack(tones, 2 * tones.shape[2]), (0, self.uses - 2 * tones.shape[2]))
 
     def decode(
         self, received: Inexact[Tensor, "antennas slots uses"], announced: Announced, csi: AtReceiver
@@ -143,9 +132,7 @@ class VoteUplink(Scheme):
             votes = carrier.hear(in_phase(received))
             votes = votes * (votes.abs() > TIE * kept.amplitude)
         else:
-            pairs = pack(received) if not received.is_complex() else received
-            tones = pairs[:, :, : TONES * carrier.per_slot].unflatten(2, (-1, TONES)).abs().square().sum(dim=0)
-            votes = tones[..., 0] - tones[..., 1]
+            votes = compare_tones(received, carrier.per_slot)
         signs = put(carrier.numbers_of(votes).sign(), kept.chosen, announced.num_params)
         step = kept.size * self.settings.rate * self.settings.decay**kept.rounds
         return Vote(signs=signs, size=step), {"rounds": torch.tensor(kept.rounds + 1)}
