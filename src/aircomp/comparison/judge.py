@@ -33,7 +33,7 @@ MEASURES = {
     "round": Measure("raw_nmse", higher_is_better=False, unit="dB"),
     "training": Measure("test_accuracy_last5", higher_is_better=True, unit="points"),
 }
-BOUNDS = ("ideal", "perfect")
+BOUNDS = ("ideal", "perfect", "capacity")
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
