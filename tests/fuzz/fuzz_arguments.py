@@ -64,6 +64,8 @@ COMMANDS = [
         weight=4,
     ),
     Command(["cost"], "cost:Options", {"--model": "digits-cnn"}, weight=4),
+    Command(["schemes"], "schemes:Options", {}, weight=2),
+    Command(["arena"], "arena:Options", {}, weight=2, never={"--seeds": "0"}),
     Command(["explain"], "explain:Options", {}, weight=2),
     Command(["report"], "report:Options", {"--out": "page"}, [f"{IN}/run"], 2),
     Command(["export"], "export:Options", {"--format": "torch"}, [f"{IN}/layer"]),

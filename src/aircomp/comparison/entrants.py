@@ -110,7 +110,7 @@ def load_own(given: str) -> Uplink:
         sys.path.insert(0, here)
     try:
         made = getattr(importlib.import_module(module), name)()
-    except (ImportError, AttributeError, TypeError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ConfigError(
             f"--scheme {given}: {error}; expected MODULE:CLASS of a scheme that takes no arguments"
         ) from None

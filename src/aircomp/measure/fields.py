@@ -90,8 +90,10 @@ FIELDS = {
     "verdict": Field("verdict", "`wins` if the margin's interval leaves out zero, `tie` if not."),
     "our_best": Field("our best", "The best digital scheme of this package."),
     "best_rival": Field("best of the others", "The best of all other schemes."),
-    "our_margin": Field("margin", "By how much our best scheme beats the best of the others."),
-    "our_verdict": Field("verdict", "`wins` or `loses` if the interval of that margin leaves out zero, `tie` if not."),
+    "our_margin": Field("our margin", "By how much our best scheme beats the best of the others."),
+    "our_verdict": Field(
+        "our verdict", "`wins` or `loses` if the interval of that margin leaves out zero, `tie` if not."
+    ),
     "reason": Field("reason", "Why a scheme cannot serve a challenge, or why a job failed."),
     "phase_deg": Field("phase error", "The standard deviation of the devices' phases.", "degrees"),
     "csi_correlation": Field("correlation of belief and channel", "How well devices know their channel; 1 is exactly."),
