@@ -8,9 +8,10 @@ import aircomp
 from aircomp.cli import main
 from aircomp.comparison.challenges import challenge_names, find_challenge
 from aircomp.comparison.entrants import ROBUST, entrant_names, find_entrant
-from aircomp.comparison.judge import MEASURES, compared, interval, winners
+from aircomp.comparison.judge import CONFIDENCE, MEASURES, compared, winners
 from aircomp.comparison.run import Plan, jobs_of, unequal
 from aircomp.errors import ConfigError
+from aircomp.reproduce.claims import interval
 
 USES = {"analog": 640.0, "mine": 705.0, "perfect": 0.0, "baa": 576.0, "other": 705.0}
 OWN = """
@@ -137,7 +138,7 @@ def test_a_margin_inside_its_interval_is_a_tie():
     unclear = compared(row("a", [0.1, 0.3, 0.1]), row("b", [0.2, 0.2, 0.2]), MEASURES["round"])
     assert unclear["verdict"] == "tie"
     assert winners([row("a", [0.1, 0.1]), row("b", [0.2, 0.2])], MEASURES["round"])[0]["our_verdict"] == "wins"
-    low, high = interval([1.0, 2.0, 3.0])
+    low, high = interval([1.0, 2.0, 3.0], (1 + CONFIDENCE) / 2)
     assert (low, high) == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5), abs=1e-3)
 
 

@@ -5,9 +5,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy import stats
-
 from aircomp.common.results import Row
+from aircomp.reproduce.claims import interval
 
 CONFIDENCE = 0.95
 
@@ -34,15 +33,6 @@ MEASURES = {
     "training": Measure("test_accuracy_last5", higher_is_better=True, unit="points"),
 }
 BOUNDS = ("ideal", "perfect", "capacity")
-
-
-def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the ends of the mean's confidence interval; None with fewer than two values."""
-    if len(values) < 2:
-        return None
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
-    middle = statistics.fmean(values)
-    return middle - half, middle + half
 
 
 def winners(rows: Sequence[Row], measure: Measure) -> list[Row]:
@@ -72,7 +62,7 @@ def compared(first: Row, second: Row, measure: Measure) -> Row:
     name = f"{measure.field}_values"
     pairs = [(a, b) for a, b in zip(first[name], second[name], strict=True) if a is not None and b is not None]
     margins = [measure.margin(a, b) for a, b in pairs]
-    ends = interval(margins)
+    ends = interval(margins, (1 + CONFIDENCE) / 2) if len(margins) > 1 else None
     verdict = "not judged: one seed" if ends is None else "tie" if ends[0] <= 0 <= ends[1] else "wins"
     found: Row = {"margin": statistics.fmean(margins) if margins else None, "verdict": verdict}
     return found | ({} if ends is None else {"margin_low": ends[0], "margin_high": ends[1]})

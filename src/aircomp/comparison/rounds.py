@@ -16,9 +16,10 @@ from aircomp.fl.configure import check_phase, configure
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.radio import make_link
 from aircomp.fl.simulate import simulate
-from aircomp.link import Exchange, communicate
+from aircomp.link import Exchange
 from aircomp.measure.metrics import vector_gain, vector_nmse
-from aircomp.quantize.fragment import join, num_slots
+from aircomp.quantize.fragment import num_slots
+from aircomp.reproduce.codes import raw_updates, send_twice
 from aircomp.reproduce.jobs import Job
 from aircomp.train.fragments import FragmentRound, load_round, round_files
 from aircomp.uplinks.meter import check_power, record_of
@@ -49,14 +50,12 @@ def training_job(job: Job, work: Path) -> dict[str, Any]:
 
 def measured(experiment: Experiment, saved: FragmentRound, number: int, own: str = "") -> Row:
     """Send a saved round twice, and compare what was received the second time with the mean of honest devices."""
-    assert saved.fragments is not None and saved.bs_fragments is not None  # noqa: PT018 (the collection saved both)
-    base, messages = (join(part, saved.bs_fragments.numel()) for part in (saved.bs_fragments, saved.fragments))
+    base, messages = raw_updates(saved)
     corruption = experiment.corruption
     bad = corrupted_devices(len(messages), corruption, rng=rngs.generator(experiment.seed, "corrupted", number))
     sent = corrupt(messages, bad, corruption, rng=rngs.generator(experiment.seed, "corruption", number))
     link = make_link(experiment, layers_of(saved, experiment), uplink=load_own(own) if own else None)
-    first = communicate(link, base, sent, {}, 2 * number)  # after which schemes know their noise
-    exchange = communicate(link, base, sent, first.memory, 2 * number + 1)
+    exchange = send_twice(link, base, sent, number)
     beside = link.uplink.diagnose(exchange.sent, exchange.announced, exchange.output)
     return (
         _compared(exchange, messages[~bad], ~bad)

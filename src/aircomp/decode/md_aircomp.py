@@ -28,8 +28,14 @@ from aircomp.common.settings import Settings
 from aircomp.decode.amp_da import bound_of_counts, slab_posterior, start_activity
 from aircomp.decode.base import Decoded
 from aircomp.decode.heard import MIN_VAR
-from aircomp.decode.receiver import CHUNK, Reception, check_complex_codebook, check_phase, check_reception
-from aircomp.decode.rounding import conclude
+from aircomp.decode.receiver import (
+    CHUNK,
+    Reception,
+    check_complex_codebook,
+    check_phase,
+    check_reception,
+    conclude_blocks,
+)
 
 START_NOISE = 100.0
 """Noise variance of a slot before the first iteration, as published: the prior is trusted first."""
@@ -190,8 +196,8 @@ class MdAirComp:
             mean, noise = seen.popularity.new_zeros(len(Y), len(self.codebook)), given or 0.0
         else:
             mean, noise = self.iterate(Y, self._largest(Y, seen), given)
-        per_slot = mean.new_full((len(mean),), noise * seen.gain_model.mean**2)
-        return [conclude(mean[rows], per_slot[rows], seen.num_active) for rows in seen.all_blocks]
+        blocks = seen.all_blocks
+        return conclude_blocks(mean, noise * seen.gain_model.mean**2, [seen.num_active] * len(blocks), blocks)
 
     def _largest(self, Y: Tensor, seen: Reception) -> int:
         """Return M: the number of devices if it is told, or else what the first antenna's signal allows."""

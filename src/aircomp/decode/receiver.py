@@ -5,7 +5,7 @@ share their gains. Rows of counts sum to the number of devices of their block.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -148,9 +148,12 @@ def check_phase(seen: Reception, name: str) -> None:
 
 
 def conclude_blocks(
-    mean: Float[Tensor, "slots codewords"], noise_var: float, num_active: list[float], blocks: tuple[slice, ...]
+    mean: Float[Tensor, "slots codewords"],
+    noise_var: float,
+    num_active: Sequence[float | None],
+    blocks: tuple[slice, ...],
 ) -> list[Decoded]:
-    """Round the soft counts of every block to its number of devices."""
+    """Round the soft counts of every block to its number of devices; None: to what they add up to."""
     noise = mean.new_full((len(mean),), noise_var)
     return [conclude(mean[rows], noise[rows], k) for rows, k in zip(blocks, num_active, strict=True)]
 

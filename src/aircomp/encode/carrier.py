@@ -162,11 +162,15 @@ class Carrier:
         """Take numbers out of slots."""
         return slots.flatten(-2)[..., : self.numbers]
 
+    def of_slots(self, values: Shaped[Tensor, "*batch data"]) -> Shaped[Tensor, "*batch numbers"]:
+        """Return a slot's value for each of its numbers."""
+        return self.numbers_of(values[..., None].expand(*values.shape, self.per_slot))
+
     def spoken(self, speaking: Bool[Tensor, "devices slots"] | None) -> Bool[Tensor, "devices numbers"] | None:
         """Return which numbers each device sent; None: all."""
         if speaking is None:
             return None
-        return self.numbers_of(speaking[:, self.air.rows, None].expand(-1, -1, self.per_slot))
+        return self.of_slots(speaking[:, self.air.rows])
 
 
 def make_rotation(uses: int, seed: int, device: str | torch.device) -> Float[Tensor, "uses uses"]:

@@ -17,11 +17,16 @@ SMALLEST = 1e-30
 """The limit of a layer without updates."""
 
 
+def layer_means(values: Float[Tensor, " params"], layers: Int[Tensor, " params"]) -> Float[Tensor, " layers"]:
+    """Return the mean over the parameters of every layer."""
+    number = int(layers.max()) + 1 if len(layers) else 0
+    sums = values.new_zeros(number).index_add_(0, layers, values)
+    return sums / torch.bincount(layers, minlength=number).clamp(min=1)
+
+
 def layer_scales(values: Float[Tensor, " params"], layers: Int[Tensor, " params"]) -> Float[Tensor, " layers"]:
     """Return the root mean square of every layer."""
-    number = int(layers.max()) + 1 if len(layers) else 0
-    squares = values.new_zeros(number, dtype=torch.float64).index_add_(0, layers, values.double().square())
-    return (squares / torch.bincount(layers, minlength=number).clamp(min=1)).sqrt().to(values)
+    return layer_means(values.double().square(), layers).sqrt().to(values)
 
 
 @dataclass(frozen=True)

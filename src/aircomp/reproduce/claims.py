@@ -99,11 +99,11 @@ def _differences(a: Sequence[float | None], b: Sequence[float | None]) -> list[f
     return [x - y for x, y in zip(a, b, strict=False) if x is not None and y is not None]
 
 
-def interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Return between what the mean of the differences lies, each end with the confidence of `CONFIDENCE`."""
+def interval(differences: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return between what the mean of two or more differences lies, each end with a confidence."""
     n = len(differences)
     mean, error = statistics.fmean(differences), statistics.stdev(differences) / n**0.5
-    slack = float(student_t.ppf(CONFIDENCE, n - 1)) * error
+    slack = float(student_t.ppf(confidence, n - 1)) * error
     return mean - slack, mean + slack
 
 

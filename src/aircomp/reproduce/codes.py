@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.aggregation.readout import Readout
@@ -132,7 +133,7 @@ def exchanged_job(job: Job, work: Path) -> dict[str, Any]:
     """Send saved rounds with one scheme; `params`: settings of the uplink, readouts, SNR, number of rounds, seed."""
     params = job.params
     files = round_files(job.needs[0].directory(work))[-params["rounds"] :]
-    sent = [send_twice(load_round(path), number, params) for number, path in enumerate(files)]
+    sent = [_sent(load_round(path), number, params) for number, path in enumerate(files)]
     return {"rows": [_mean_row([measure(each, readout) for each in sent], readout) for readout in params["readouts"]]}
 
 
@@ -147,14 +148,24 @@ def measure(exchange: Exchange, readout: Readout) -> Row:
     return sent | _bias("raw_nmse", "raw_gain", "raw_variance", found, exchange.messages)
 
 
-def send_twice(saved: FragmentRound, number: int, params: dict[str, Any]) -> Exchange:
-    """Send a saved round as it was and once more, when the uplink knows its noise."""
-    assert saved.fragments is not None and saved.bs_fragments is not None  # noqa: PT018 (the collection saved both)
+def _sent(saved: FragmentRound, number: int, params: dict[str, Any]) -> Exchange:
     settings = UplinkSettings().changed(**params["uplink"])
     context = UplinkContext(slot_layers=saved.slot_layers, seed=params["seed"], snr_reference="transmit")
     link = Link(make_uplink(settings, context), Awgn(params["snr_db"], "transmit"), seed=params["seed"])
+    return send_twice(link, *raw_updates(saved), number)
+
+
+def raw_updates(saved: FragmentRound) -> tuple[Float[Tensor, " params"], Float[Tensor, "devices params"]]:
+    """Return the updates of the base station and of the devices, as a collection of raw fragments saved them."""
+    assert saved.fragments is not None and saved.bs_fragments is not None  # noqa: PT018 (the collection saved both)
     num_params = saved.bs_fragments.numel()
-    base, messages = join(saved.bs_fragments, num_params), join(saved.fragments, num_params)
+    return join(saved.bs_fragments, num_params), join(saved.fragments, num_params)
+
+
+def send_twice(
+    link: Link, base: Float[Tensor, " params"], messages: Float[Tensor, "devices params"], number: int
+) -> Exchange:
+    """Send a round as it was and once more, when the uplink knows its noise; `number` tells rounds apart."""
     first = communicate(link, base, messages, {}, 2 * number)
     return communicate(link, base, messages, first.memory, 2 * number + 1)
 

@@ -15,7 +15,7 @@ knowing how many devices there are.
 A device keeps half as many parameters as there are sums. This share is recalled from the paper, not checked.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Inexact, Int
@@ -26,15 +26,14 @@ from torch import Tensor
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common import rng as rngs
 from aircomp.common.settings import Settings
-from aircomp.decode.heard_pilots import hear_pilots, in_phase
+from aircomp.decode.heard_pilots import in_phase
 from aircomp.decode.sparse import recover
-from aircomp.encode.carrier import Carrier, make_rotation, plan_air
-from aircomp.encode.pilots import pilot_sequence
+from aircomp.encode.carrier import Carrier, make_rotation
 from aircomp.errors import ConfigError
-from aircomp.measure.metrics import vector_nmse
 from aircomp.quantize.fragment import num_slots, split
-from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, new_seed
+from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean, new_seed
 from aircomp.uplinks.outputs import Mean
+from aircomp.uplinks.piloted import check_pilots, hear_devices, plan_round
 
 BLOCK = 2048
 """Parameters that share their sums; a power of two."""
@@ -84,23 +83,15 @@ class ADsgdUplink(Scheme):
         pilots: int | None = None,
         context: UplinkContext | None = None,
     ):
-        if pilots == 0:
-            raise ConfigError(
-                "uplink.pilots = 0: a-dsgd learns the devices' amplitudes from pilots; expected at least 1"
-            )
-        self.settings, self.context, self.fragment_length, self.pilots = (
-            settings,
-            context or UplinkContext(),
-            fragment_length,
-            pilots,
-        )
+        check_pilots(self.name, pilots, "the devices' amplitudes")
+        self.settings, self.context = settings, context or UplinkContext()
+        self.fragment_length, self.pilots = fragment_length, pilots
         self.rotation = make_rotation(uses, self.context.seed, self.context.device)
 
     def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
         """Announce which parameters share a block, which sums are taken, and the usual size of sums."""
         size, seed = base_update.numel(), new_seed(rng)
-        slots = num_slots(size, self.fragment_length)
-        air = plan_air(slots, len(self.rotation), pilots=self.pilots, block_uses=self.context.block_uses)
+        air = plan_round(size, self.fragment_length, len(self.rotation), self.pilots, self.context)
         length = min(BLOCK, 1 << (size - 1).bit_length())
         blocks = num_slots(size, length)
         sums = min(length, air.room // blocks)
@@ -117,7 +108,7 @@ class ADsgdUplink(Scheme):
         carrier = Carrier(air, blocks * sums, self.rotation)
         kept = Kept(base_update, order, rows.float().to(base_update.device), 0.0, carrier)
         own = float(carrier.slots_of(self._sums(base_update[None], kept)[1]).double().square().sum(dim=2).mean()) ** 0.5
-        kept = Kept(base_update, order, kept.rows, own or 1.0, carrier)
+        kept = replace(kept, size=own or 1.0)
         return Announced(size, air.num_uses, {"seed": seed, "size": torch.tensor(kept.size)}, kept)
 
     def _sums(
@@ -154,7 +145,7 @@ class ADsgdUplink(Scheme):
         """Divide the sums by the sum of amplitudes, and recover the blocks as sparse vectors."""
         kept: Kept = announced.kept
         carrier, air, heard = kept.carrier, kept.carrier.air, in_phase(received)
-        told = hear_pilots(heard, pilot_sequence(air.uses), air.places, csi.slot_blocks(air.slots, air.uses))
+        told = hear_devices(heard, air, csi)
         weight = told.in_slots[air.rows].clamp(min=LEAST_WEIGHT)[:, None]
         sums = carrier.numbers_of(carrier.hear(heard) / weight).unflatten(0, (-1, len(kept.rows)))
         noise = told.noise_var * float(weight.double().square().reciprocal().mean())
@@ -167,4 +158,4 @@ class ADsgdUplink(Scheme):
 
     def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
         """Compare with the mean of what devices sent."""
-        return {"update_nmse": vector_nmse(sent.reconstruction.mean(dim=0), output.mean)}
+        return error_of_mean(sent, output.mean)

@@ -32,15 +32,23 @@ from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common.settings import Settings
-from aircomp.decode.heard_pilots import hear_pilots, in_phase
-from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, plan_air, put, take
+from aircomp.decode.heard_pilots import in_phase
+from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, put, take
 from aircomp.encode.energy import limited, scale_to_one
-from aircomp.encode.pilots import pilot_sequence
-from aircomp.errors import ConfigError
-from aircomp.measure.metrics import vector_nmse
-from aircomp.quantize.fragment import num_slots
-from aircomp.uplinks.base import LARGEST_ENERGY, MEAN_ENERGY, Announced, Memory, Scheme, Sent, UplinkContext, new_seed
+from aircomp.quantize.levels import layer_means
+from aircomp.uplinks.base import (
+    LARGEST_ENERGY,
+    MEAN_ENERGY,
+    Announced,
+    Memory,
+    Scheme,
+    Sent,
+    UplinkContext,
+    error_of_mean,
+    new_seed,
+)
 from aircomp.uplinks.outputs import Mean
+from aircomp.uplinks.piloted import check_pilots, hear_devices, plan_round
 
 LEAST_ENERGY = 1e-4
 """The least energy of a layer, over the mean: a layer without updates is not sent infinitely loud."""
@@ -98,10 +106,7 @@ class AnalogUplink(Scheme):
         pilots: int | None = None,
         context: UplinkContext | None = None,
     ):
-        if pilots == 0:
-            raise ConfigError(
-                f"uplink.pilots = 0: {name} learns the number of devices from pilots; expected at least 1"
-            )
+        check_pilots(name, pilots)
         self.name, self.capped = name, name == "cotaf"
         self.side_information = LARGEST_ENERGY if self.capped else MEAN_ENERGY
         self.by_layer = name == "analog" and settings.gains == "layer"
@@ -112,13 +117,12 @@ class AnalogUplink(Scheme):
     def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
         """Announce how loud each layer is to be sent."""
         size = base_update.numel()
-        slots = num_slots(size, self.fragment_length)
-        air = plan_air(slots, len(self.rotation), pilots=self.pilots, block_uses=self.context.block_uses)
+        air = plan_round(size, self.fragment_length, len(self.rotation), self.pilots, self.context)
         seed = new_seed(rng)
         chosen = chosen_parameters(seed, size, air.room)
         layers = take(self.context.parameter_layers(size, self.fragment_length).to(base_update.device), chosen)
         own = take(base_update, chosen)
-        per_layer = _layer_means(own.double().square(), layers)
+        per_layer = layer_means(own.double().square(), layers)
         least, loud = LEAST_ENERGY * float(per_layer[layers].mean()), torch.ones_like(per_layer)
         if self.by_layer and least > 0:
             loud = per_layer.clamp(min=least).pow(-0.25)
@@ -141,7 +145,7 @@ class AnalogUplink(Scheme):
         speaking = csi.speaking(air.slots, air.uses)
         if speaking is not None:
             share = share * speaking[:, air.rows].to(share)
-        arrives = carrier.numbers_of(share[:, :, None].expand(-1, -1, carrier.per_slot))
+        arrives = carrier.of_slots(share)
         return Sent(
             signal,
             put((values * arrives).to(messages), kept.chosen, announced.num_params),
@@ -164,10 +168,9 @@ class AnalogUplink(Scheme):
         """Collect what the first antenna heard, undo the gains, and divide by the number of devices that the pilots tell."""
         kept: Kept = announced.kept
         carrier, air, heard = kept.carrier, kept.carrier.air, in_phase(received)
-        told = hear_pilots(heard, pilot_sequence(air.uses), air.places, csi.slot_blocks(air.slots, air.uses))
+        told = hear_devices(heard, air, csi)
         sums = carrier.numbers_of(carrier.hear(heard))
-        devices = told.in_slots[air.rows].clamp(min=LEAST_DEVICES)
-        devices = carrier.numbers_of(devices[:, None].expand(-1, carrier.per_slot))
+        devices = carrier.of_slots(told.in_slots[air.rows].clamp(min=LEAST_DEVICES))
         loud = (kept.gains * float(announced.agreed["scale"]) ** 0.5).to(sums)
         if self.settings.estimate == "lmmse":
             sums = sums * _signal_share(sums, kept.layers, told.noise_var)
@@ -179,20 +182,13 @@ class AnalogUplink(Scheme):
 
     def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
         """Compare with the mean of what devices sent."""
-        return {"update_nmse": vector_nmse(sent.reconstruction.mean(dim=0), output.mean)}
+        return error_of_mean(sent, output.mean)
 
 
 def _signal_share(
     sums: Float[Tensor, " numbers"], layers: Int[Tensor, " numbers"], noise_var: float
 ) -> Float[Tensor, " numbers"]:
     """Return the share of each layer's received power that is not noise."""
-    power = _layer_means(sums.double().square(), layers.to(sums.device))
+    power = layer_means(sums.double().square(), layers.to(sums.device))
     share = 1 - noise_var / power.clamp(min=torch.finfo(power.dtype).tiny)
     return share.clamp(min=0.0)[layers.to(sums.device)].to(sums)
-
-
-def _layer_means(values: Float[Tensor, " numbers"], layers: Int[Tensor, " numbers"]) -> Float[Tensor, " layers"]:
-    """Return the mean over the parameters of each layer."""
-    number = int(layers.max()) + 1 if len(layers) else 0
-    sums = values.new_zeros(number).index_add_(0, layers, values)
-    return sums / torch.bincount(layers, minlength=number).clamp(min=1)

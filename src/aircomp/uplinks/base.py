@@ -15,6 +15,7 @@ from torch import Tensor
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import Signal
 from aircomp.common.snr import SnrReference
+from aircomp.measure.metrics import vector_nmse
 from aircomp.uplinks.outputs import Output
 
 Memory = Mapping[str, Tensor]
@@ -150,6 +151,11 @@ def new_seed(rng: torch.Generator) -> Int[Tensor, ""]:
     return torch.randint(2**62, (), generator=rng)
 
 
+def error_of_mean(sent: Sent, found: Float[Tensor, " params"]) -> dict[str, float]:
+    """Compare a mean with that of what devices sent: all that schemes without counts have to diagnose."""
+    return {"update_nmse": vector_nmse(sent.reconstruction.mean(dim=0), found)}
+
+
 class Scheme:
     """What most uplinks share: they use the radio, estimate the number of devices, and are told nothing beside it."""
 
@@ -160,3 +166,24 @@ class Scheme:
     def diagnose(self, sent: Sent, announced: Announced, output: Any) -> dict[str, float]:
         """Measure nothing."""
         return {}
+
+
+class Relay(Scheme):
+    """A scheme that sends what another link sends, and hears it in its own way.
+
+    Args:
+        link: What is announced and sent.
+    """
+
+    def __init__(self, link: Any):  # Any: each has a link of its own kind
+        self.link = link
+
+    def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
+        """Announce what the link would."""
+        return self.link.broadcast(base_update, memory, rng=rng)
+
+    def encode(
+        self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
+    ) -> Sent:
+        """Send what the link would."""
+        return self.link.encode(messages, announced, csi, rng=rng)

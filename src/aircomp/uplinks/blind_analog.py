@@ -10,22 +10,22 @@ quadrature errors, about half of it, are filtered out where a slot has fewer num
 """
 
 import torch
-from jaxtyping import Complex, Float, Inexact
+from jaxtyping import Complex, Inexact
 from torch import Tensor
 
-from aircomp.channel.base import AtDevices, AtReceiver
+from aircomp.channel.base import AtReceiver
 from aircomp.common.packing import pack, unpack
 from aircomp.encode.carrier import Air
 from aircomp.encode.pilots import pilot_sequence
 from aircomp.errors import ConfigError
 from aircomp.uplinks.analog import AnalogUplink
-from aircomp.uplinks.base import Announced, Memory, Scheme, Sent
+from aircomp.uplinks.base import Announced, Memory, Relay, Sent
 from aircomp.uplinks.outputs import Mean
 
 NAME = "blind-analog"
 
 
-class BlindAnalogUplink(Scheme):
+class BlindAnalogUplink(Relay):
     """Analog transmission behind maximum-ratio combining by a pilot that all devices share.
 
     Args:
@@ -36,17 +36,8 @@ class BlindAnalogUplink(Scheme):
     offers = Mean
 
     def __init__(self, link: AnalogUplink):
-        self.link, self.side_information = link, link.side_information
-
-    def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
-        """Announce what the link would."""
-        return self.link.broadcast(base_update, memory, rng=rng)
-
-    def encode(
-        self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
-    ) -> Sent:
-        """Send what the link would."""
-        return self.link.encode(messages, announced, csi, rng=rng)
+        super().__init__(link)
+        self.side_information = link.side_information
 
     def decode(
         self, received: Inexact[Tensor, "antennas slots uses"], announced: Announced, csi: AtReceiver

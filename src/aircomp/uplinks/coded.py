@@ -22,11 +22,10 @@ from aircomp.decode.viterbi import viterbi
 from aircomp.encode.convolutional import GENERATORS, MEMORY, PARITY, encode, num_symbols, parity, taps
 from aircomp.encode.turns import take_turns
 from aircomp.errors import ConfigError
-from aircomp.measure.metrics import vector_nmse
 from aircomp.quantize.codebook import QuantizeSettings, build
 from aircomp.quantize.fragment import join, num_slots, split
 from aircomp.quantize.nearest import lookup, nearest
-from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, new_seed
+from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean, new_seed
 from aircomp.uplinks.outputs import Vectors
 
 BLOCK = 32
@@ -153,4 +152,4 @@ class CodedUplink(Scheme):
 
     def diagnose(self, sent: Sent, announced: Announced, output: Vectors) -> dict[str, float]:
         """Compare with the mean of what devices sent."""
-        return {"update_nmse": vector_nmse(sent.reconstruction.mean(dim=0), output.vectors.mean(dim=0))}
+        return error_of_mean(sent, output.vectors.mean(dim=0))

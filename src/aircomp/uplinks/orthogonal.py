@@ -27,12 +27,11 @@ from aircomp.common import rng as rngs
 from aircomp.common.settings import Settings
 from aircomp.encode.turns import Turns, take_turns
 from aircomp.errors import ConfigError
-from aircomp.measure.metrics import vector_nmse
 from aircomp.quantize.codebook import QuantizeSettings, build
 from aircomp.quantize.compress import COMPRESSORS
 from aircomp.quantize.fragment import num_slots, split
 from aircomp.quantize.nearest import lookup, nearest
-from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, new_seed
+from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean, new_seed
 from aircomp.uplinks.outputs import Vectors
 
 KINDS = ("tdma-vq", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd")
@@ -177,4 +176,4 @@ class OrthogonalUplink(Scheme):
 
     def diagnose(self, sent: Sent, announced: Announced, output: Vectors) -> dict[str, float]:
         """Compare with the mean of what devices sent."""
-        return {"update_nmse": vector_nmse(sent.reconstruction.mean(dim=0), output.vectors.mean(dim=0))}
+        return error_of_mean(sent, output.vectors.mean(dim=0))

@@ -1,19 +1,17 @@
 """Perfect aggregation, the paper's PA: quantised like the digital link, then counted without error."""
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from aircomp.channel.base import AtDevices, AtReceiver
+from aircomp.channel.base import AtReceiver
 from aircomp.decode.base import Decoded
 from aircomp.encode.codebook import count
 from aircomp.encode.signal import Codewords
-from aircomp.uplinks.base import Announced, Memory, Sent
+from aircomp.uplinks.base import Announced, Memory, Relay, Sent
 from aircomp.uplinks.digital import DigitalUplink, compare, counts_of
 from aircomp.uplinks.outputs import Counts
 
 
-class PerfectUplink:
+class PerfectUplink(Relay):
     """A digital link whose counts arrive as they are; what it sends is that of the link it stands for."""
 
     name = "perfect"
@@ -23,18 +21,8 @@ class PerfectUplink:
     side_information = ("the true counts",)
 
     def __init__(self, link: DigitalUplink):
-        self.link = link
+        super().__init__(link)
         self.send = link.send
-
-    def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
-        """Announce what the link would."""
-        return self.link.broadcast(base_update, memory, rng=rng)
-
-    def encode(
-        self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
-    ) -> Sent:
-        """Quantise as the link would."""
-        return self.link.encode(messages, announced, csi, rng=rng)
 
     def decode(self, received: Codewords, announced: Announced, csi: AtReceiver) -> tuple[Counts, Memory]:
         """Take the counts as they are."""

@@ -23,15 +23,13 @@ from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common import rng as rngs
 from aircomp.common.settings import Settings
 from aircomp.decode.digit_sums import Estimate, estimate_sums, sum_prior
-from aircomp.decode.heard_pilots import PilotEstimate, hear_pilots, in_phase
-from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, plan_air, put, take
-from aircomp.encode.pilots import pilot_sequence
+from aircomp.decode.heard_pilots import PilotEstimate, in_phase
+from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, put, take
 from aircomp.errors import ConfigError
-from aircomp.measure.metrics import vector_nmse
-from aircomp.quantize.fragment import num_slots
 from aircomp.quantize.levels import Levels, layer_scales
-from aircomp.uplinks.base import MEAN_ENERGY, Announced, Memory, Scheme, Sent, UplinkContext, new_seed
+from aircomp.uplinks.base import MEAN_ENERGY, Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean, new_seed
 from aircomp.uplinks.outputs import Mean
+from aircomp.uplinks.piloted import check_pilots, hear_devices, plan_round
 
 KINDS = {"sumcomp": 2, "bit-slicing": 3}
 """The schemes, and how many digits a parameter has by default."""
@@ -87,10 +85,7 @@ class PositionalUplink(Scheme):
         pilots: int | None = None,
         context: UplinkContext | None = None,
     ):
-        if pilots == 0:
-            raise ConfigError(
-                f"uplink.pilots = 0: {name} learns the number of devices from pilots; expected at least 1"
-            )
+        check_pilots(name, pilots)
         self.name, self.settings, self.context = name, settings, context or UplinkContext()
         self.number = KINDS[name] if settings.number is None else settings.number
         if settings.base**self.number > 2**24:
@@ -104,8 +99,7 @@ class PositionalUplink(Scheme):
     def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
         """Announce the scale of every layer, and the mean of every digit."""
         size, seed = base_update.numel(), new_seed(rng)
-        slots = num_slots(size, self.fragment_length)
-        air = plan_air(slots, len(self.rotation), pilots=self.pilots, block_uses=self.context.block_uses)
+        air = plan_round(size, self.fragment_length, len(self.rotation), self.pilots, self.context)
         if air.room < self.number:
             raise ConfigError(
                 f"{self.name} has {self.number} digits for a parameter, but the round room for {air.room}"
@@ -152,11 +146,10 @@ class PositionalUplink(Scheme):
         """Estimate the sum of every digit, and put the digits together."""
         kept: Kept = announced.kept
         carrier, air, heard = kept.carrier, kept.carrier.air, in_phase(received)
-        told = hear_pilots(heard, pilot_sequence(air.uses), air.places, csi.slot_blocks(air.slots, air.uses))
+        told = hear_devices(heard, air, csi)
         means = self._mean_digits(carrier.numbers_of(carrier.hear(heard)), float(announced.agreed["scale"]), told, kept)
         mean = kept.levels.from_digits(means)
-        devices = told.in_slots[air.rows].round()
-        devices = carrier.numbers_of(devices[:, None].expand(-1, carrier.per_slot))[:: self.number]
+        devices = carrier.of_slots(told.in_slots[air.rows].round())[:: self.number]
         mean = mean * (devices > 0)
         if self.context.include_base_station:
             mean = (mean * devices + take(kept.update, kept.chosen).to(mean)) / (devices + 1)
@@ -169,21 +162,19 @@ class PositionalUplink(Scheme):
         if scale == 0:
             return _means(kept.prior).to(heard)[:, None].expand(-1, len(heard) // self.number)
         carrier, rows = kept.carrier, kept.carrier.air.rows
-        devices = told.in_slots[rows].round().clamp(min=1)
-        devices = carrier.numbers_of(devices[:, None].expand(-1, carrier.per_slot))
-        found = torch.empty_like(heard)
+        devices = carrier.of_slots(told.in_slots[rows].round().clamp(min=1))
+        found, noise, means = torch.empty_like(heard), told.noise_var / scale**2, _means(kept.prior).tolist()
         position = torch.arange(len(heard), device=heard.device) % self.number
         for number in devices.unique().tolist():
             for i, prior in enumerate(kept.prior):
                 some = (devices == number) & (position == i)
-                sums = heard[some] / scale + number * float(_means(kept.prior)[i])
-                noise = told.noise_var / scale**2
+                sums = heard[some] / scale + number * means[i]
                 found[some] = estimate_sums(sums, noise, sum_prior(prior, int(number)), self.settings.estimate) / number
         return found.unflatten(0, (-1, self.number)).T
 
     def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
         """Compare with the mean of what devices sent."""
-        return {"update_nmse": vector_nmse(sent.reconstruction.mean(dim=0), output.mean)}
+        return error_of_mean(sent, output.mean)
 
 
 def _means(prior: Float[Tensor, "digits base"]) -> Float[Tensor, " digits"]:

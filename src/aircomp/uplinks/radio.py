@@ -10,18 +10,18 @@ import torch
 from jaxtyping import Complex, Float, Inexact
 from torch import Tensor
 
-from aircomp.channel.base import AtDevices, AtReceiver
+from aircomp.channel.base import AtReceiver
 from aircomp.common.packing import pack, unpack
 from aircomp.decode.base import Decoded, Decoder
 from aircomp.decode.copies import estimate_snr_db
 from aircomp.decode.receiver import Receiver, Reception
 from aircomp.decode.side import visible_side_information
-from aircomp.uplinks.base import Announced, Memory, Scheme, Sent
+from aircomp.uplinks.base import Announced, Memory, Relay, Sent
 from aircomp.uplinks.digital import SNR_DB, DigitalUplink, Kept, compare, counts_of
 from aircomp.uplinks.outputs import Counts
 
 
-class RadioUplink(Scheme):
+class RadioUplink(Relay):
     """A digital link that is heard by a receiver.
 
     Args:
@@ -32,18 +32,9 @@ class RadioUplink(Scheme):
     offers = Counts
 
     def __init__(self, link: DigitalUplink, receiver: Receiver):
-        self.link, self.receiver, self.name = link, receiver, link.name
+        super().__init__(link)
+        self.receiver, self.name = receiver, link.name
         self.send, self.side_information = link.send, receiver.side_information
-
-    def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
-        """Announce what the link would."""
-        return self.link.broadcast(base_update, memory, rng=rng)
-
-    def encode(
-        self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
-    ) -> Sent:
-        """Send what the link would."""
-        return self.link.encode(messages, announced, csi, rng=rng)
 
     def decode(
         self, received: Inexact[Tensor, "antennas sent uses"], announced: Announced, csi: AtReceiver

@@ -20,15 +20,14 @@ from torch import Tensor
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import Symbols
 from aircomp.decode.heard_pilots import hear_pilots
-from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, plan_air, put, take
+from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, put, take
 from aircomp.encode.pilots import pilot_sequence
 from aircomp.encode.tones import USES, compare_tones, to_tones
 from aircomp.errors import ConfigError
-from aircomp.measure.metrics import vector_nmse
-from aircomp.quantize.fragment import num_slots
 from aircomp.uplinks.analog import LEAST_DEVICES
-from aircomp.uplinks.base import MEAN_ENERGY, Announced, Memory, Scheme, Sent, UplinkContext, new_seed
+from aircomp.uplinks.base import MEAN_ENERGY, Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean, new_seed
 from aircomp.uplinks.outputs import Mean
+from aircomp.uplinks.piloted import check_pilots, plan_round
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,7 @@ class ReedUplink(Scheme):
     def __init__(
         self, *, fragment_length: int, uses: int, pilots: int | None = None, context: UplinkContext | None = None
     ):
-        if pilots == 0:
-            raise ConfigError("uplink.pilots = 0: reed learns the number of devices from pilots; expected at least 1")
+        check_pilots(self.name, pilots)
         if uses < USES:
             raise ConfigError(f"uplink.codeword_length = {uses}: reed needs {USES} uses in a slot; lengthen it")
         self.context, self.fragment_length, self.pilots = context or UplinkContext(), fragment_length, pilots
@@ -68,8 +66,7 @@ class ReedUplink(Scheme):
     def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
         """Announce which parameters the round carries."""
         size, seed = base_update.numel(), new_seed(rng)
-        slots = num_slots(size, self.fragment_length)
-        air = plan_air(slots, self.uses, pilots=self.pilots, block_uses=self.context.block_uses)
+        air = plan_round(size, self.fragment_length, self.uses, self.pilots, self.context)
         chosen = chosen_parameters(seed, size, len(air.rows) * self.numbers)
         carrier = Carrier(air, size if chosen is None else len(chosen), self.rotation)
         kept = Kept(base_update, chosen, carrier)
@@ -109,8 +106,8 @@ class ReedUplink(Scheme):
         # a pilot slot has energy one for each device, spread over its numbers
         pilots, blocks = pilot_sequence(self.numbers), csi.slot_blocks(air.slots, self.uses)
         told = hear_pilots(heard * self.numbers**0.5, pilots, air.places, blocks)
-        devices = told.in_slots[air.rows].clamp(min=LEAST_DEVICES)[:, None].expand(-1, carrier.per_slot)
-        sums, devices = (carrier.numbers_of(x) for x in (heard[air.rows, : carrier.per_slot], devices))
+        devices = carrier.of_slots(told.in_slots[air.rows].clamp(min=LEAST_DEVICES))
+        sums = carrier.numbers_of(heard[air.rows, : carrier.per_slot])
         scale = float(announced.agreed["scale"])
         total = sums / scale if scale > 0 else torch.zeros_like(sums)
         if self.context.include_base_station:
@@ -120,4 +117,4 @@ class ReedUplink(Scheme):
 
     def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
         """Compare with the mean of what devices sent."""
-        return {"update_nmse": vector_nmse(sent.reconstruction.mean(dim=0), output.mean)}
+        return error_of_mean(sent, output.mean)
