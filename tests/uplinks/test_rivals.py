@@ -58,12 +58,13 @@ def test_every_rival_hears_over_fading_what_was_sent(name, rng):
     if uplink.offers is Vote or name in HARDENED:
         assert done.update.isfinite().all()
         return
-    # analog and digits divide by the devices of each block, turns by all that had bits
+    # analog and digits divide by the devices of each block, turns by all of whom anything arrives
     turns = name in ("tdma-vq", "tdma-coded", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd", "a-dsgd", "capacity")
-    mean = sent.sum(0) / (len(sent) if turns else (sent != 0).sum(0).clamp(min=1))
+    mean = sent.sum(0) / (sent.any(1).sum() if turns else (sent != 0).sum(0).clamp(min=1))
     error = (done.update - mean).square().sum() / mean.square().sum()
-    # qsgd is right on average alone; sums of a-dsgd mix silent slots with others; at 60 dB nothing else is left
-    assert float(error) < {"tdma-qsgd": 0.5, "a-dsgd": 0.3}.get(name, 0.02)
+    # qsgd is right on average alone; sums of a-dsgd mix silent slots with others; at 60 dB nothing else is left: digits have
+    # 3e-5 of error, and .006 with one number of devices for all blocks
+    assert float(error) < {"tdma-qsgd": 0.5, "a-dsgd": 0.3}.get(name, 2e-4)
 
 
 # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
