@@ -28,6 +28,13 @@ class Challenge(Settings):
     """Settings that are the same at all points."""
     robust: bool = False
     """Whether every scheme takes the most robust aggregation rule that it can serve."""
+    trained_at: tuple[float, ...] = ()
+    """The values at which models are trained; empty: all of them."""
+
+    def places(self, task: str) -> list[int]:
+        """Return the places in `values` that a task measures."""
+        chosen = self.trained_at if task == "training" and self.trained_at else self.values
+        return [place for place, value in enumerate(self.values) if value in chosen]
 
     def settings_at(self, place: int) -> dict[str, Any]:
         """Return all settings of a point."""

@@ -47,6 +47,8 @@ class Plan:
     """How many rounds are trained and saved."""
     measured_rounds: int = 2
     """How many of them are sent: the last ones."""
+    training_rounds: int = 30
+    """How many rounds models are trained for, unless `settings` has `rounds`."""
 
     def chosen(self) -> dict[str, Challenge]:
         """Return the challenges by name."""
@@ -124,8 +126,13 @@ def jobs_of(plan: Plan) -> tuple[list[tuple[Row, Job]], list[Row]]:
     for name, challenge in plan.chosen().items():
         for given in plan.schemes or challenge.schemes:
             entrant = find_entrant(given)
-            for place, value in enumerate(challenge.values):
-                about = {"challenge": name, "value": value, "scheme": entrant.name, "ours": entrant.ours}
+            for place in challenge.places(plan.task):
+                about = {
+                    "challenge": name,
+                    "value": challenge.values[place],
+                    "scheme": entrant.name,
+                    "ours": entrant.ours,
+                }
                 settings = plan.settings | challenge.settings_at(place) | _entering(entrant, challenge)
                 if reason := refusal(plan, entrant, settings):
                     refused.append(about | {"reason": reason})
@@ -152,7 +159,7 @@ def refusal(plan: Plan, entrant: Entrant, settings: dict[str, Any]) -> str:
 
 def _job(plan: Plan, entrant: Entrant, settings: dict[str, Any], seed: int) -> Job:
     if plan.task == "training":
-        params = {"preset": plan.preset, "settings": settings | {"seed": seed}}
+        params = {"preset": plan.preset, "settings": {"rounds": plan.training_rounds} | settings | {"seed": seed}}
         return Job("arena-training", params | {"own": entrant.own}) if entrant.own else Job("simulate", params)
     said = {path: value for path, value in settings.items() if path.startswith(COLLECTED)}
     said |= {"rounds": plan.collected_rounds, "seed": seed, "feedback.kind": "off"}
