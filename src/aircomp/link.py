@@ -30,10 +30,11 @@ from torch import Tensor
 from aircomp.aggregation import Rule
 from aircomp.aggregation.readout import Readout
 from aircomp.channel.base import Channel, Csi, Direct
+from aircomp.channel.signal import Louder
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_type
 from aircomp.uplinks.base import Announced, Memory, Sent, Uplink
-from aircomp.uplinks.meter import Air, measure
+from aircomp.uplinks.meter import Air, amplitude_at_cap, measure
 from aircomp.uplinks.outputs import Output, aggregate_output, check_rule
 
 
@@ -49,6 +50,8 @@ class Link:
     readout: Readout = "auto"
     """What the mean is formed of."""
     seed: int = 0
+    cap: bool = False
+    """Whether the nominal energy is the most that a device spends in a round, in place of what devices spend on average."""
 
     def __post_init__(self) -> None:
         check_rule(self.uplink.offers, self.rule, self.readout)
@@ -122,12 +125,19 @@ def encode(link: Link, messages: Float[Tensor, "devices params"], announced: Ann
     """Turn every device's message into what it sends."""
     sent = link.uplink.encode(messages, announced, csi.at_devices, rng=link.rng("encode", index))
     check_type("what the uplink's encode returned", sent, Sent, "an aircomp.uplinks.base.Sent")
-    return sent
+    if not link.cap or link.way is not link.channel:
+        return sent
+    amplitude = amplitude_at_cap(announced, sent, csi)
+    # rates follow how loud devices may be; what is random is drawn again as it was
+    sent = link.uplink.encode(messages, announced, csi.at_devices.louder(amplitude), rng=link.rng("encode", index))
+    return replace(sent, amplitude=amplitude)
 
 
 def carry(link: Link, sent: Sent, csi: Csi, index: int) -> Any:
-    """Let the air add it all up."""
-    return link.way.carry(sent.signal, csi, rng=link.rng("noise", index))
+    """Let the air add it all up; what a cap made louder, the base station divides by."""
+    if sent.amplitude is None:
+        return link.way.carry(sent.signal, csi, rng=link.rng("noise", index))
+    return link.way.carry(Louder(sent.signal, sent.amplitude), csi, rng=link.rng("noise", index)) / sent.amplitude
 
 
 def decode(link: Link, received: Any, announced: Announced, csi: Csi) -> tuple[Output, Memory]:

@@ -4,7 +4,6 @@ signal ──► superpose under the gains ──► [antennas, slots, uses] ─
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import get_args
 
 import torch
@@ -12,7 +11,6 @@ from jaxtyping import Float, Inexact, Real
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, Csi
-from aircomp.channel.capacity import joint_rate
 from aircomp.channel.signal import Signal
 from aircomp.channel.snr import LOWEST_SNR_DB, SnrReference, noise_variance
 from aircomp.common.checks import check_choice, check_generator, check_number, check_tensor
@@ -39,7 +37,7 @@ class Awgn:
         """Let everybody send at nominal power, with the share of a device in the SNR of all."""
         alone = 10.0 ** (self.snr_db / 10) / max(num_devices, 1)
         snr = torch.full((num_devices, 1), alone)
-        return Csi(AtDevices(num_devices, snr=snr, joint_rate=partial(joint_rate, snr.sqrt()[:, :, None])))
+        return Csi(AtDevices(num_devices, snr=snr, over_noise=snr.sqrt()[:, :, None]))
 
     def carry(self, signal: Signal, csi: Csi, *, rng: torch.Generator) -> Inexact[Tensor, "antennas slots uses"]:
         """Add the signals up, and to each antenna the noise that the SNR asks for."""

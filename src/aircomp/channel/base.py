@@ -1,7 +1,6 @@
 """What a channel is: it sounds the devices once a round, then carries what they send."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -24,9 +23,17 @@ class AtDevices:
     snr: Float[Tensor, "devices blocks"] | None = None
     """Signal over noise of a channel use, on all antennas together, of a device that sends alone at nominal power: what
     schemes with turns choose their rates by. One block where there is no scale; None: devices are not told."""
-    joint_rate: Callable[[], Float[Tensor, " blocks"]] | None = None
-    """Tells the bits that a channel use carries from each device, at most, where all send at once and are decoded together;
-    worked out where a bound asks for it."""
+    over_noise: Inexact[Tensor, "devices blocks antennas"] | None = None
+    """The gain of each device at nominal power on every antenna, over the deviation of the noise: what bounds of devices that
+    send at once are worked out from."""
+
+    def louder(self, amplitude: float) -> "AtDevices":
+        """Return the same for devices that send everything louder, or more quietly, by one factor."""
+        return replace(
+            self,
+            snr=None if self.snr is None else self.snr * amplitude**2,
+            over_noise=None if self.over_noise is None else self.over_noise * amplitude,
+        )
 
     def speaking(self, num_slots: int, uses: int) -> Bool[Tensor, "devices slots"] | None:
         """Return who sends in which slot; None: everybody in all of them."""

@@ -12,7 +12,7 @@ nothing else.
 
 import math
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -22,7 +22,6 @@ from torch import Tensor
 from aircomp.channel.awgn import add_noise
 from aircomp.channel.base import AtDevices, AtReceiver, Csi, Offsets
 from aircomp.channel.beams import choose_beams, heard_through
-from aircomp.channel.capacity import joint_rate
 from aircomp.channel.power import COHERENT, NEAREST, SILENCING, Belief, PowerSettings, control_power
 from aircomp.channel.settings import ChannelSettings, ErrorSettings
 from aircomp.channel.signal import Gains, Signal, slot_blocks
@@ -96,7 +95,7 @@ class Fading:
         )
 
     def _told(self, csi: Csi) -> AtDevices:
-        """Add the SNR of every device alone, and the rate of all together.
+        """Add the SNR of every device alone, and the gains behind it.
 
         A reference to what is received divides by what arrives on average.
         """
@@ -107,8 +106,11 @@ class Fading:
         mean = float(arriving.values.abs().double().square().mean())
         total = 1.0 if self.settings.snr_reference == "transmit" else max(mean, 1e-30)
         snr = 10.0 ** (self.settings.snr_db / 10) / max(len(power), 1)
-        rate = partial(joint_rate, heard.values * math.sqrt(snr / total))
-        return replace(csi.at_devices, snr=(power.sum(dim=2) * (snr / total)).float(), joint_rate=rate)
+        return replace(
+            csi.at_devices,
+            snr=(power.sum(dim=2) * (snr / total)).float(),
+            over_noise=heard.values * math.sqrt(snr / total),
+        )
 
     def _sounded(self, drawn: Drawn) -> Csi:
         errors = self.settings.errors

@@ -60,6 +60,9 @@ class PowerSettings(Settings):
     peak_db: float | None = None
     """inversion: the largest power over the mean one, in decibels; in place of a threshold, which then is the smallest
     that keeps it."""
+    cap: bool = False
+    """What is equal for all schemes. false: the mean energy over devices and rounds. true: the most that a device spends in a
+    round; all devices send louder or more quietly by one factor, which the base station knows."""
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,40 @@ class Signal(Protocol):
 
 
 @dataclass(frozen=True)
+class Louder:
+    """A signal that all devices send louder, or more quietly, by one factor; what they are meant to spend stays."""
+
+    signal: Signal
+    amplitude: float
+
+    @property
+    def power(self) -> float:
+        """As meant, whatever is sent: the noise must not follow it."""
+        return self.signal.power
+
+    @property
+    def is_complex(self) -> bool:
+        """As the signal."""
+        return self.signal.is_complex
+
+    def superpose(self, gains: Gains | None) -> Inexact[Tensor, "antennas slots uses"]:
+        """Add up the signal."""
+        return self.amplitude * self.signal.superpose(gains)
+
+    def each(self) -> Iterator[Inexact[Tensor, "slots uses"]]:
+        """Return one device's signal after the other."""
+        return (self.amplitude * own for own in self.signal.each())
+
+    def slot_energy(self) -> Float[Tensor, "devices slots"]:
+        """Return the energy that each device spends in each slot."""
+        return self.amplitude**2 * self.signal.slot_energy()
+
+    def slot_peak(self) -> Float[Tensor, "devices slots"]:
+        """Return the largest energy of one channel use."""
+        return self.amplitude**2 * self.signal.slot_peak()
+
+
+@dataclass(frozen=True)
 class Symbols:
     """A signal of plain symbols, for schemes without a faster way to add up."""
 

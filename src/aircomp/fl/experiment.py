@@ -65,7 +65,8 @@ RUN_ONLY = {"rounds", "workers", "engine", "ray_address", "device", "checkpoint_
 LATER = {
     "start": "",
     "own": OwnParts().model_dump(mode="json"),
-    "power": PowerSettings().model_dump(mode="json"),
+    "power.cap": False,  # before the group that it joined
+    "power": PowerSettings().model_dump(mode="json", exclude={"cap"}),
     "uplink.energy": "equal",
     "uplink.pilots": None,
     "uplink.peak": None,
@@ -125,7 +126,11 @@ class Experiment(Settings):
         "uplink.energy": needs("channel.kind", "awgn", refused=True),
         "uplink.pilots": (Needs({"channel.kind": ("awgn",), "uplink.name": PILOTED}, refused=True),),
         "channel.errors.csi_correlation": needs("power.control", *COHERENT),
-        "power": (*_NOISY, *needs("channel.kind", "fading", refused=True)),
+        **dict.fromkeys(
+            ("power.control", "power.threshold", "power.peak_db"),
+            (*_NOISY, *needs("channel.kind", "fading", refused=True)),
+        ),
+        "power.cap": (*_NOISY, *needs("channel.snr_reference", "transmit", refused=True)),
         "aggregate.rule": needs("own.aggregator", "", refused=True),
         "aggregate.readout": needs("uplink.name", Except("ideal")),
         "server.include_base_station": _OWN_UPLINK,

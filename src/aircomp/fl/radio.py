@@ -48,4 +48,5 @@ def make_link(
         keep=settings.keep,
         readout=settings.readout,
         seed=experiment.seed,
+        cap=experiment.power.cap,
     )

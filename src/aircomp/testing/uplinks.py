@@ -64,8 +64,13 @@ class _OneSilent:
         known = csi.at_devices
         scale = torch.ones(num_devices, 1) if known.scale is None else known.scale.clone()
         scale[0] = 0
-        snr = None if known.snr is None else known.snr * (scale != 0)
-        told = AtDevices(num_devices, scale, known.block_uses or max(num_uses, 1), snr, known.joint_rate)
+        told = AtDevices(
+            num_devices,
+            scale,
+            known.block_uses or max(num_uses, 1),
+            snr=None if known.snr is None else known.snr * (scale != 0),
+            over_noise=None if known.over_noise is None else known.over_noise.where(scale[:, :, None] != 0, 0),
+        )
         return replace(csi, at_devices=told)
 
     def carry(self, signal: Signal, csi: Csi, *, rng: torch.Generator) -> Any:

@@ -76,6 +76,9 @@ class Sent:
     `side_information` says what it takes."""
     capped: bool = False
     """Whether the nominal energy is the most that any device spends, in place of what they spend on average."""
+    amplitude: float | None = None
+    """What everybody sends louder by, so that the device that spends most spends the nominal energy; the base station knows
+    it. None: the round has no such cap."""
 
 
 @runtime_checkable

@@ -37,24 +37,29 @@ class Air:
     """What reached the base station outside the radio."""
 
 
+CAP = ("the energy of the device that would spend most, which sets how loud all send",)
+"""Side information of a round with a cap."""
+
+
 def measure(uplink: Uplink, announced: Announced, sent: Sent, csi: Csi) -> Air:
     """Meter a round."""
     bits = sum(tensor.numel() * tensor.element_size() * 8 for tensor in announced.downlink.values())
-    told = uplink.side_information + csi.at_receiver.side_information
+    told = uplink.side_information + csi.at_receiver.side_information + (() if sent.amplitude is None else CAP)
     if announced.num_uses == 0:
         return Air(0, 0, 0, torch.zeros(csi.at_devices.num_devices), 0.0, 0.0, bits, told)
     spent, peak = sent.signal.slot_energy(), sent.signal.slot_peak()
     slots, nominal = spent.shape[1], sent.signal.power * announced.num_uses
     if sent.capped:
         nominal *= min(float(spent.sum(dim=1).mean()) / nominal, 1.0)
-    if csi.at_devices.scale is not None:
-        uses = announced.num_uses // slots
-        boost = csi.at_devices.scale.abs().double().square().to(spent.device)
-        boost = boost[:, slot_blocks(slots, uses, csi.at_devices.block_uses)]
+    boost = _boost(announced, spent, csi)
+    if boost is not None:
         meant = float(spent.sum())
         spent, peak = spent * boost, peak * boost
         # what power control adds to a scheme that spends more in some blocks than in others is not the scheme's doing
         nominal *= float(spent.sum()) / meant if meant else float(boost.mean())
+    if sent.amplitude is not None:
+        louder = sent.amplitude**2
+        spent, peak, nominal = louder * spent, louder * peak, louder * nominal
     real = 2 if sent.signal.is_complex else 1
     return Air(
         num_slots=slots,
@@ -66,6 +71,23 @@ def measure(uplink: Uplink, announced: Announced, sent: Sent, csi: Csi) -> Air:
         downlink_bits=bits,
         side_information=told,
     )
+
+
+def _boost(announced: Announced, spent: Float[Tensor, "devices slots"], csi: Csi) -> Tensor | None:
+    """Return what power control multiplies the energy of each device and slot with; None: one."""
+    if csi.at_devices.scale is None:
+        return None
+    blocks = slot_blocks(spent.shape[1], announced.num_uses // spent.shape[1], csi.at_devices.block_uses)
+    return csi.at_devices.scale.abs().double().square().to(spent.device)[:, blocks]
+
+
+def amplitude_at_cap(announced: Announced, sent: Sent, csi: Csi) -> float:
+    """Return the factor of all signals with which the device that spends most in the round spends the nominal energy."""
+    spent = sent.signal.slot_energy()
+    boost = _boost(announced, spent, csi) if spent.numel() else None
+    each = (spent if boost is None else spent * boost).sum(dim=1)
+    largest = float(each.max()) if len(each) else 0.0
+    return (sent.signal.power * announced.num_uses / largest) ** 0.5 if largest > 0 else 1.0
 
 
 def record_of(air: Air) -> dict[str, float]:

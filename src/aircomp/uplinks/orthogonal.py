@@ -22,6 +22,7 @@ from pydantic import Field
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
+from aircomp.channel.capacity import joint_rate
 from aircomp.channel.signal import slot_blocks
 from aircomp.common import rng as rngs
 from aircomp.common.settings import Settings
@@ -121,12 +122,12 @@ class OrthogonalUplink(Scheme):
 
     def _joint_bits(self, energies: Float[Tensor, "devices slots"], csi: AtDevices) -> Float[Tensor, " devices"]:
         """Return what slots carry from each device where all send at once."""
-        if csi.joint_rate is None:
+        if csi.over_noise is None:
             raise ConfigError(
                 f"uplink = {self.name!r} is a bound by the rate of all devices together, which this channel does not tell; "
-                "give its AtDevices the field joint_rate, or use another uplink"
+                "give its AtDevices the field over_noise, or use another uplink"
             )
-        slots, rate = energies.shape[1], csi.joint_rate()
+        slots, rate = energies.shape[1], joint_rate(csi.over_noise)
         if len(rate) > 1:
             rate = rate[slot_blocks(slots, self.uses, csi.block_uses)]
         speaking = csi.speaking(slots, self.uses)
