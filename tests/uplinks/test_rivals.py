@@ -10,12 +10,13 @@ from scipy import special
 import aircomp
 from aircomp.channel import ChannelSettings, PowerSettings, make_channel
 from aircomp.channel.awgn import Awgn
-from aircomp.channel.capacity import joint_rate
+from aircomp.channel.capacity import joint_rate, sum_rate
 from aircomp.common import rng as rngs
 from aircomp.encode.carrier import plan_air, take
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
 from aircomp.uplinks.base import UplinkContext
+from aircomp.uplinks.lattice import best_levels
 from aircomp.uplinks.outputs import Vote
 from aircomp.uplinks.schemes import RIVALS, make_uplink
 from aircomp.uplinks.settings import UplinkSettings
@@ -60,7 +61,10 @@ def test_every_rival_hears_over_fading_what_was_sent(name, rng):
         return
     # analog and digits divide by the devices of each block, turns by all of whom anything arrives
     turns = name in ("tdma-vq", "tdma-coded", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd", "a-dsgd", "capacity")
-    mean = sent.sum(0) / (sent.any(1).sum() if turns else (sent != 0).sum(0).clamp(min=1))
+    number = sent.any(1).sum() if turns else (sent != 0).sum(0).clamp(min=1)
+    if name == "channelcomp":  # zero is one of its levels
+        number = done.output.counts.sum(1)
+    mean = sent.sum(0) / number
     error = (done.update - mean).square().sum() / mean.square().sum()
     # qsgd is right on average alone; sums of a-dsgd mix silent slots with others; at 60 dB nothing else is left: digits have
     # 3e-5 of error, and .006 with one number of devices for all blocks
@@ -144,6 +148,37 @@ def test_the_joint_rate_is_that_of_the_worst_set_of_devices_or_a_bound(antennas,
         torch.testing.assert_close(found, torch.tensor(truth, dtype=torch.float64), rtol=1e-5, atol=0)
     assert (found >= torch.tensor(truth) * (1 - 1e-5)).all()
     assert (found <= 1.3 * torch.tensor(truth)).all()
+
+
+@pytest.mark.parametrize(("snr_db", "bits"), [(9.5, 0.0), (10.0, 0.0688), (20.0, 1.668)])
+def test_sums_arrive_at_the_rate_of_compute_and_forward(snr_db, bits):
+    """½ log2((1 + Γ)/K): nothing below Γ = K − 1, that is 9.54 dB for ten devices."""
+    alone = torch.full((10, 1, 1), math.sqrt(10 ** (snr_db / 10) / 10))
+    assert float(sum_rate(alone)) == pytest.approx(bits, abs=1e-3)
+    turned = alone * torch.exp(2j * math.pi * torch.arange(10) / 10)[:, None, None]
+    assert float(sum_rate(turned)) == 0  # out of phase nothing adds up
+    assert float(sum_rate(torch.full((10, 1, 1), torch.inf))) == math.inf
+
+
+def test_a_sum_costs_the_bits_that_keep_it_from_wrapping():
+    """Two levels of ten devices take log2(11) bits: at 3.2 uses a parameter all fit from 16.4 dB on."""
+    for snr_db, all_fit in ((16.3, False), (16.5, True)):
+        bits = 64 * 200 * 0.5 * math.log2((1 + 10 ** (snr_db / 10)) / 10)
+        assert (bits / math.log2(11) >= 4000) == all_fit
+    levels, sent = best_levels(4000 * math.log2(10 * 255 + 1) + 1, 4000, 10, 2.5)
+    assert sent == 4000
+    assert 200 < levels <= 256
+    assert best_levels(0.0, 4000, 10, 2.5)[1] == 0
+
+
+def test_the_compute_and_forward_bound_is_exact_and_silent_below_its_threshold():
+    given = heavy_tailed(10, 4000)
+    none, some = (exchange(make_uplink("compute-forward"), given, snr_db) for snr_db in (9.0, 20.0))
+    assert not none.update.any()
+    torch.testing.assert_close(some.update, some.sent.reconstruction.mean(0))
+    # 1.67 bits a use, 5.34 a parameter: about five levels, or fewer parameters with more
+    arrived = (some.sent.reconstruction != 0).any(0)
+    assert 0.7 < float(arrived.double().mean()) <= 1
 
 
 def test_many_antennas_carry_more_together_than_in_turns():

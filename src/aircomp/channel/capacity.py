@@ -35,3 +35,29 @@ def joint_rate(gains: Inexact[Tensor, "devices blocks antennas"]) -> Float[Tenso
     within = torch.arange(devices, device=bits.device) < number
     least = rates.where(within, torch.inf).amin(dim=1).where(number[:, 0] > 0, 0.0)
     return least.where(~noiseless, torch.inf).float()
+
+
+def sum_rate(gains: Inexact[Tensor, "devices blocks antennas"]) -> Float[Tensor, " blocks"]:
+    r"""Return the bits of a real channel use at which lattice codes let the base station decode the sum of those that speak.
+
+    Compute-and-forward (Nazer and Gastpar 2011) with the coefficients $a$, one for every device that speaks, reaches
+    $-\tfrac12\log_2 a^T (I + HH^H)^{-1} a$, or nothing where that is negative. With equal gains on one antenna it is
+    $\tfrac12\log_2((1 + \Gamma)/K)$, where $\Gamma$ is the SNR of all devices together. Phases that differ leave nothing.
+
+    Args:
+        gains: Over the deviation of the noise; zero: the device is silent.
+    """
+    devices, blocks, _ = gains.shape
+    if devices == 0:
+        return torch.zeros(blocks)
+    wide = gains.transpose(0, 1).to(torch.complex128)
+    noiseless = ~wide.abs().isfinite().flatten(1).all(dim=1)
+    wide = wide.where(~noiseless[:, None, None], 1.0)
+    speaking = wide.abs().sum(dim=2, keepdim=True) > 0
+    # what the best receiver leaves over, the least |a − Hb|² + |b|²: as a distance it is exact where it is small
+    noise = torch.eye(wide.shape[2], dtype=wide.dtype, device=wide.device).expand(blocks, -1, -1)
+    wanted = torch.cat([speaking.to(wide), torch.zeros_like(noise[:, :, :1])], dim=1)
+    reached = torch.linalg.qr(torch.cat([wide, noise], dim=1)).Q
+    left = (wanted - reached @ (reached.mH @ wanted)).abs().square().sum(dim=(1, 2))
+    bits = (-left.clamp(min=torch.finfo(torch.float64).tiny).log2() / 2).clamp(min=0.0)
+    return bits.where(speaking.any(dim=1)[:, 0], 0.0).where(~noiseless, torch.inf).float()

@@ -32,7 +32,7 @@ MEASURES = {
     "round": Measure("raw_nmse", higher_is_better=False, unit="dB"),
     "training": Measure("test_accuracy_last5", higher_is_better=True, unit="points"),
 }
-BOUNDS = ("ideal", "perfect", "capacity")
+BOUNDS = ("ideal", "perfect", "capacity", "compute-forward")
 
 
 def winners(rows: Sequence[Row], measure: Measure) -> list[Row]:

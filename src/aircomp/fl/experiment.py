@@ -79,7 +79,7 @@ LATER = {
         f"uplink.{name}": getattr(UplinkSettings(), name).model_dump()
         for name in (
             *("amp_da", "gamp", "posterior", "nnls", "widened", "blind", "semi_blind", "covariance"),
-            *("md_aircomp", "analog", "tdma", "vote", "digits", "a_dsgd"),
+            *("md_aircomp", "analog", "tdma", "vote", "digits", "a_dsgd", "channelcomp"),
         )
     },
 }

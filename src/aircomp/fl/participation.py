@@ -92,6 +92,19 @@ def check_participation(settings: ParticipationSettings, total: int) -> None:
                 _parse_line(lines, index, total, settings)
 
 
+def most_active(settings: ParticipationSettings, total: int) -> int:
+    """Return the most devices that may be active in a round."""
+    match settings.kind:
+        case "uniform":
+            return settings.high
+        case "fixed":
+            return settings.number
+        case "bernoulli":
+            return total
+        case "trace":
+            return max(len(line.split()) for line in _trace_lines(settings))
+
+
 def _check_number(name: str, number: int, total: int) -> None:
     if number > total:
         raise ConfigError(f"{name} = {number} active devices, but there are only {total}; lower {name} or add devices")

@@ -54,8 +54,10 @@ ABOUT = {
     "fsk-mv": About("signs, as one of two tones", "any", "Şahin et al. 2021"),
     "sumcomp": About("two digits of every parameter", "in phase", "Razavikia et al. 2025"),
     "bit-slicing": About("three digits of every parameter", "in phase", "Liu et al. 2025"),
+    "channelcomp": About("one of three levels of every parameter, as points", "in phase", "Razavikia et al. 2024"),
     "a-dsgd": About("random sums of its largest parameters, uncoded", "in phase", "Amiri and Gündüz 2020"),
     "capacity": About("codeword indices, decoded together", "any", "bound: multiple-access capacity"),
+    "compute-forward": About("whole numbers, of which sums arrive", "in phase", "bound: Nazer and Gastpar 2011"),
     "reed": About("its update, as energies of two tones", "any, many antennas", "Chen and Bozorgasl 2026"),
 }
 

@@ -43,6 +43,8 @@ class Counts(_Output):
     """The slots of the update that the rows of `counts` belong to; it is zero in all others. None means all."""
     own: Int[Tensor, "slots codewords"] | None = None
     """The base station's own choices, where they join the aggregate; known exactly."""
+    scales: Float[Tensor, " slots"] | None = None
+    """What the codewords of each row are multiplied by; None: one."""
 
     served = None
 
@@ -52,6 +54,8 @@ class Counts(_Output):
         fragments = _aggregate(rule, self.counts + own, self.codewords, keep)
         if readout != "integers" and self.soft_counts is not None:
             fragments = soft_mean(self.soft_counts + own, self.codewords, fragments, readout)
+        if self.scales is not None:
+            fragments = fragments * self.scales[:, None].to(fragments)
         slots = num_slots(self.num_params, self.codewords.shape[1])
         return join(put_slots(fragments, self.asked, slots), self.num_params)
 

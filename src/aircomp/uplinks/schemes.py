@@ -10,10 +10,14 @@ from aircomp.uplinks.analog import NO_PEAK, AnalogUplink
 from aircomp.uplinks.base import Uplink, UplinkContext
 from aircomp.uplinks.blind_analog import NAME as BLIND_ANALOG
 from aircomp.uplinks.blind_analog import BlindAnalogUplink
+from aircomp.uplinks.channelcomp import NAME as CHANNELCOMP
+from aircomp.uplinks.channelcomp import ChannelCompUplink
 from aircomp.uplinks.coded import CodedUplink
 from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decoder_names
 from aircomp.uplinks.digital import DigitalUplink
 from aircomp.uplinks.ideal import IdealUplink
+from aircomp.uplinks.lattice import NAME as LATTICE
+from aircomp.uplinks.lattice import LatticeUplink
 from aircomp.uplinks.orthogonal import JOINT, OrthogonalUplink
 from aircomp.uplinks.orthogonal import KINDS as TDMA
 from aircomp.uplinks.perfect import PerfectUplink
@@ -26,7 +30,19 @@ from aircomp.uplinks.settings import UplinkSettings
 from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteUplink
 
-RIVALS: tuple[str, ...] = (*ANALOG, BLIND_ANALOG, *TDMA, "tdma-coded", *VOTE, *DIGITS, "a-dsgd", "reed", JOINT)
+RIVALS: tuple[str, ...] = (
+    *ANALOG,
+    BLIND_ANALOG,
+    *TDMA,
+    "tdma-coded",
+    *VOTE,
+    *DIGITS,
+    "a-dsgd",
+    "reed",
+    CHANNELCOMP,
+    JOINT,
+    LATTICE,
+)
 """The schemes that send no codewords of a shared codebook."""
 
 
@@ -95,6 +111,10 @@ def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplin
         return VoteUplink(name, settings.vote, **air)
     if name in DIGITS:
         return PositionalUplink(name, settings.digits, pilots=settings.pilots, **air)
+    if name == LATTICE:
+        return LatticeUplink(settings.digits.clip, **air)
+    if name == CHANNELCOMP:
+        return ChannelCompUplink(settings.channelcomp, pilots=settings.pilots, **air)
     if name == "reed":
         return ReedUplink(pilots=settings.pilots, **air)
     return ADsgdUplink(settings.a_dsgd, pilots=settings.pilots, **air)

@@ -22,6 +22,9 @@ from aircomp.uplinks.a_dsgd import ADsgdSettings
 from aircomp.uplinks.analog import KINDS as IN_PHASE
 from aircomp.uplinks.analog import AnalogSettings
 from aircomp.uplinks.blind_analog import NAME as BLIND_ANALOG
+from aircomp.uplinks.channelcomp import NAME as CHANNELCOMP
+from aircomp.uplinks.channelcomp import ChannelCompSettings
+from aircomp.uplinks.lattice import NAME as LATTICE
 from aircomp.uplinks.orthogonal import JOINT, TdmaSettings
 from aircomp.uplinks.orthogonal import KINDS as TDMA
 from aircomp.uplinks.positional import KINDS as DIGITS
@@ -31,10 +34,10 @@ from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteSettings
 
 ANALOG = (*IN_PHASE, BLIND_ANALOG)
-PILOTED = (*ANALOG, *DIGITS, "a-dsgd", "reed")
+PILOTED = (*ANALOG, *DIGITS, "a-dsgd", "reed", CHANNELCOMP)
 """The schemes that learn the number of devices from pilots."""
 _SLOTS = needs("name", Except("ideal"))
-_DIGITAL = needs("name", Except("ideal", *PILOTED, *TDMA, "tdma-coded", *VOTE, JOINT))
+_DIGITAL = needs("name", Except("ideal", *PILOTED, *TDMA, "tdma-coded", *VOTE, JOINT, LATTICE))
 
 UNEQUAL = ("gamp", "posterior")
 """The decoders for codewords that differ in energy."""
@@ -49,10 +52,12 @@ class UplinkSettings(Settings):
         "codeword_length": needs("name", Except("ideal", "amp-da-net")) + needs("codebook", Except("layer")),
         "energy": needs("name", *UNEQUAL, refused=True),
         "peak": (Needs({"energy": ("matched",), "name": (*ANALOG, *TDMA)}),),
-        "pilots": needs("name", Except("ideal", "perfect", *TDMA, "tdma-coded", *VOTE, JOINT, *receiver_names())),
+        "pilots": needs(
+            "name", Except("ideal", "perfect", *TDMA, "tdma-coded", *VOTE, JOINT, LATTICE, *receiver_names())
+        ),
         "repeat": _DIGITAL,
         "quantize": _SLOTS,
-        "quantize.num_codewords": needs("name", Except("ideal", *PILOTED, *TDMA[1:], *VOTE)),
+        "quantize.num_codewords": needs("name", Except("ideal", *PILOTED, *TDMA[1:], *VOTE, LATTICE)),
         "amp_da": needs("name", "amp-da", "amp-da-pooled"),
         "gamp": needs("name", "gamp"),
         "posterior": needs("name", "posterior"),
@@ -61,8 +66,10 @@ class UplinkSettings(Settings):
         "analog.gains": needs("name", "analog"),
         "tdma": needs("name", *TDMA),
         "vote": needs("name", *VOTE),
-        "digits": needs("name", *DIGITS),
+        "digits": needs("name", *DIGITS, LATTICE),
+        **dict.fromkeys(("digits.base", "digits.number", "digits.estimate"), needs("name", *DIGITS)),
         "a_dsgd": needs("name", "a-dsgd"),
+        "channelcomp": needs("name", CHANNELCOMP),
         "widened": needs("name", "widened"),
         "blind": needs("name", "blind"),
         "semi_blind": needs("name", "semi-blind"),
@@ -102,6 +109,7 @@ class UplinkSettings(Settings):
     vote: VoteSettings = VoteSettings()
     digits: DigitsSettings = DigitsSettings()
     a_dsgd: ADsgdSettings = ADsgdSettings()
+    channelcomp: ChannelCompSettings = ChannelCompSettings()
     widened: WidenedSettings = WidenedSettings()
     blind: BlindSettings = BlindSettings()
     semi_blind: SemiBlindSettings = SemiBlindSettings()
