@@ -60,7 +60,17 @@ def test_every_rival_hears_over_fading_what_was_sent(name, rng):
         assert done.update.isfinite().all()
         return
     # analog and digits divide by the devices of each block, turns by all of whom anything arrives
-    turns = name in ("tdma-vq", "tdma-coded", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd", "a-dsgd", "capacity")
+    turns = name in (
+        "tdma-vq",
+        "tdma-coded",
+        "tdma-qsgd",
+        "tdma-sign",
+        "tdma-topk",
+        "d-dsgd",
+        "a-dsgd",
+        "ca-dsgd",
+        "capacity",
+    )
     number = sent.any(1).sum() if turns else (sent != 0).sum(0).clamp(min=1)
     if name == "channelcomp":  # zero is one of its levels
         number = done.output.counts.sum(1)
@@ -68,7 +78,7 @@ def test_every_rival_hears_over_fading_what_was_sent(name, rng):
     error = (done.update - mean).square().sum() / mean.square().sum()
     # qsgd is right on average alone; sums of a-dsgd mix silent slots with others; at 60 dB nothing else is left: digits have
     # 3e-5 of error, and .006 with one number of devices for all blocks
-    assert float(error) < {"tdma-qsgd": 0.5, "a-dsgd": 0.3}.get(name, 2e-4)
+    assert float(error) < {"tdma-qsgd": 0.5, "a-dsgd": 0.3, "ca-dsgd": 0.3}.get(name, 2e-4)
 
 
 # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -223,12 +233,23 @@ def test_fed_ota_has_the_noise_of_its_weakest_device(antennas):
     assert "every device's channel gain" in done.air.side_information
 
 
-def test_fed_ota_brings_its_power_control_and_refuses_another(digits, quick):
-    faded = {"dataset": digits, "uplink": "fed-ota", "channel": "fading"}
+@pytest.mark.parametrize(
+    ("name", "control", "same"), [("fed-ota", "beamforming", "baa"), ("ca-dsgd", "inversion", "a-dsgd")]
+)
+def test_a_scheme_brings_its_power_control_and_refuses_another(name, control, same, digits, quick):
+    faded = {"dataset": digits, "uplink": name, "channel": "fading"}
     run = aircomp.simulate(quick.changed(rounds=1), **faded, **{"channel.antennas": 4})
-    assert run.experiment.power.control == "beamforming"
-    with pytest.raises(ConfigError, match=r"analog transmission behind a beam, but power.control = 'inversion'"):
-        aircomp.simulate(quick.changed(rounds=1), **faded, **{"power.control": "inversion"})
+    assert run.experiment.power.control == control
+    with pytest.raises(
+        ConfigError, match=f"'{name}' is '{same}' with power.control = '{control}', but .* 'phase' was given"
+    ):
+        aircomp.simulate(quick.changed(rounds=1), **faded, **{"power.control": "phase"})
+
+
+def test_ca_dsgd_sends_what_a_dsgd_does_over_white_noise():
+    given = heavy_tailed(4, 2000)
+    both = [exchange(make_uplink(name), given, 10.0).update for name in ("a-dsgd", "ca-dsgd")]
+    assert torch.equal(*both)
 
 
 # ── a composite pilot ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -51,7 +51,7 @@ def configure(
     experiment = preset if isinstance(preset, Experiment) else load_experiment(preset)
     experiment = name_parts(experiment.changed(**_full_names(overrides)), own or {})
     given = given_paths(_full_names(overrides))
-    experiment = counted_by(beamed_by(heard_by(experiment, given), given), given)
+    experiment = counted_by(controlled_by(heard_by(experiment, given), given), given)
     if not experiment.own.aggregator and experiment.aggregate.rule not in aggregator_names():
         raise unknown_name("aggregation rule", experiment.aggregate.rule, aggregator_names())
     if experiment.own.channel and experiment.uplink.name in ("ideal", "perfect"):
@@ -94,17 +94,21 @@ def heard_by(experiment: Experiment, given: Collection[str]) -> Experiment:
     return experiment.changed(uplink="widened" if experiment.power.control in COHERENT else "blind")
 
 
-def beamed_by(experiment: Experiment, given: Collection[str]) -> Experiment:
-    """Return the settings with the power control that `fed-ota` is made of, where the user gave none.
+BRINGS = {"fed-ota": ("beamforming", "baa"), "ca-dsgd": ("inversion", "a-dsgd")}
+"""Schemes over fading that are another one with a power control of their own: which control, and which scheme."""
+
+
+def controlled_by(experiment: Experiment, given: Collection[str]) -> Experiment:
+    """Return the settings with the power control that a scheme is made of, where the user gave none.
 
     Args:
         experiment: The settings.
         given: Paths of those that the user gave.
     """
-    beamed = experiment.uplink.name == "fed-ota" and experiment.channel.kind == "fading"
-    if not beamed or "power.control" in given or experiment.power.control != "none":
+    brings = experiment.uplink.name in BRINGS and experiment.channel.kind == "fading"
+    if not brings or "power.control" in given or experiment.power.control != "none":
         return experiment
-    return experiment.changed(**{"power.control": "beamforming"})
+    return experiment.changed(**{"power.control": BRINGS[experiment.uplink.name][0]})
 
 
 def counted_by(experiment: Experiment, given: Collection[str]) -> Experiment:
@@ -127,10 +131,11 @@ def check_phase(experiment: Experiment) -> None:
         ConfigError: Naming those that do not.
     """
     faded = experiment.channel.kind == "fading" and not experiment.own.channel and not experiment.own.uplink
-    if faded and experiment.uplink.name == "fed-ota" and experiment.power.control != "beamforming":
+    control, same = BRINGS.get(experiment.uplink.name, (experiment.power.control, ""))
+    if faded and experiment.power.control != control:
         raise ConfigError(
-            f"uplink = 'fed-ota' is analog transmission behind a beam, but power.control = {experiment.power.control!r}; use "
-            "power.control = 'beamforming', or uplink = 'baa'"
+            f"uplink = {experiment.uplink.name!r} is {same!r} with power.control = {control!r}, but power.control = "
+            f"{experiment.power.control!r} was given; use that one, or uplink = {same!r}"
         )
     phaseless = (*PHASELESS, *TDMA, "fsk-mv", "reed", "blind-analog", "capacity", "ideal", "perfect")
     if not faded or experiment.power.control in COHERENT or experiment.uplink.name in phaseless:

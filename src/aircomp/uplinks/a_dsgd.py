@@ -13,6 +13,9 @@ amplitude $\sqrt{\alpha_k}$. So the base station finds $\sum_k\sqrt{\alpha_k}\,g
 knowing how many devices there are.
 
 A device keeps half as many parameters as there are sums. This share is recalled from the paper, not checked.
+
+`ca-dsgd` is the same scheme over fading (Amiri and Gündüz 2020b): devices undo their gains, and are silent where these are
+weak. Power control has all of the difference, so over white noise both send the same.
 """
 
 from dataclasses import dataclass, replace
@@ -35,6 +38,7 @@ from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext,
 from aircomp.uplinks.outputs import Mean
 from aircomp.uplinks.piloted import check_pilots, hear_devices, plan_round
 
+KINDS = ("a-dsgd", "ca-dsgd")
 BLOCK = 2048
 """Parameters that share their sums; a power of two."""
 LEAST_WEIGHT = 1e-3
@@ -65,6 +69,7 @@ class ADsgdUplink(Scheme):
     """Sparse updates, projected and sent uncoded.
 
     Args:
+        name: One of `KINDS`.
         settings: Its options.
         fragment_length: Parameters that the digital link puts into a slot.
         uses: Channel uses of a slot.
@@ -72,10 +77,11 @@ class ADsgdUplink(Scheme):
         context: What the link is made for.
     """
 
-    name, offers = "a-dsgd", Mean
+    offers = Mean
 
     def __init__(
         self,
+        name: str,
         settings: ADsgdSettings,
         *,
         fragment_length: int,
@@ -83,8 +89,8 @@ class ADsgdUplink(Scheme):
         pilots: int | None = None,
         context: UplinkContext | None = None,
     ):
-        check_pilots(self.name, pilots, "the devices' amplitudes")
-        self.settings, self.context = settings, context or UplinkContext()
+        check_pilots(name, pilots, "the devices' amplitudes")
+        self.name, self.settings, self.context = name, settings, context or UplinkContext()
         self.fragment_length, self.pilots = fragment_length, pilots
         self.rotation = make_rotation(uses, self.context.seed, self.context.device)
 
@@ -97,7 +103,7 @@ class ADsgdUplink(Scheme):
         sums = min(length, air.room // blocks)
         if sums == 0:
             raise ConfigError(
-                f"a-dsgd needs a channel use for every {length} parameters; lengthen uplink.codeword_length"
+                f"{self.name} needs a channel use for every {length} parameters; lengthen uplink.codeword_length"
             )
         drawn = rngs.generator(int(seed), "a-dsgd")
         order = torch.randperm(size, generator=drawn)

@@ -56,6 +56,7 @@ ABOUT = {
     "bit-slicing": About("three digits of every parameter", "in phase", "Liu et al. 2025"),
     "channelcomp": About("one of three levels of every parameter, as points", "in phase", "Razavikia et al. 2024"),
     "a-dsgd": About("random sums of its largest parameters, uncoded", "in phase", "Amiri and Gündüz 2020"),
+    "ca-dsgd": About("what a-dsgd does, behind its inverted gain", "in phase, by inversion", "Amiri and Gündüz 2020b"),
     "capacity": About("codeword indices, decoded together", "any", "bound: multiple-access capacity"),
     "compute-forward": About("whole numbers, of which sums arrive", "in phase", "bound: Nazer and Gastpar 2011"),
     "reed": About("its update, as energies of two tones", "any, many antennas", "Chen and Bozorgasl 2026"),

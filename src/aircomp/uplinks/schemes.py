@@ -4,6 +4,7 @@ from typing import Any
 
 from aircomp.common.checks import check_choice, check_methods, check_number, check_type
 from aircomp.decode.base import Decoder
+from aircomp.uplinks.a_dsgd import KINDS as PROJECTED
 from aircomp.uplinks.a_dsgd import ADsgdUplink
 from aircomp.uplinks.analog import KINDS as ANALOG
 from aircomp.uplinks.analog import NO_PEAK, AnalogUplink
@@ -37,7 +38,7 @@ RIVALS: tuple[str, ...] = (
     "tdma-coded",
     *VOTE,
     *DIGITS,
-    "a-dsgd",
+    *PROJECTED,
     "reed",
     CHANNELCOMP,
     JOINT,
@@ -117,7 +118,7 @@ def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplin
         return ChannelCompUplink(settings.channelcomp, pilots=settings.pilots, **air)
     if name == "reed":
         return ReedUplink(pilots=settings.pilots, **air)
-    return ADsgdUplink(settings.a_dsgd, pilots=settings.pilots, **air)
+    return ADsgdUplink(name, settings.a_dsgd, pilots=settings.pilots, **air)
 
 
 def _choice(name: str, settings: UplinkSettings, context: UplinkContext) -> DecoderChoice:

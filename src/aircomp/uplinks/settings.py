@@ -18,6 +18,7 @@ from aircomp.decode.simple import NnlsSettings
 from aircomp.decode.widened import WidenedSettings
 from aircomp.encode.codebook import CodebookKind
 from aircomp.quantize.codebook import QuantizeSettings
+from aircomp.uplinks.a_dsgd import KINDS as PROJECTED
 from aircomp.uplinks.a_dsgd import ADsgdSettings
 from aircomp.uplinks.analog import KINDS as IN_PHASE
 from aircomp.uplinks.analog import AnalogSettings
@@ -34,7 +35,7 @@ from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteSettings
 
 ANALOG = (*IN_PHASE, BLIND_ANALOG)
-PILOTED = (*ANALOG, *DIGITS, "a-dsgd", "reed", CHANNELCOMP)
+PILOTED = (*ANALOG, *DIGITS, *PROJECTED, "reed", CHANNELCOMP)
 """The schemes that learn the number of devices from pilots."""
 _SLOTS = needs("name", Except("ideal"))
 _DIGITAL = needs("name", Except("ideal", *PILOTED, *TDMA, "tdma-coded", *VOTE, JOINT, LATTICE))
@@ -68,7 +69,7 @@ class UplinkSettings(Settings):
         "vote": needs("name", *VOTE),
         "digits": needs("name", *DIGITS, LATTICE),
         **dict.fromkeys(("digits.base", "digits.number", "digits.estimate"), needs("name", *DIGITS)),
-        "a_dsgd": needs("name", "a-dsgd"),
+        "a_dsgd": needs("name", *PROJECTED),
         "channelcomp": needs("name", CHANNELCOMP),
         "widened": needs("name", "widened"),
         "blind": needs("name", "blind"),
