@@ -11,6 +11,7 @@ r"""Fit the decoders' constants to saved rounds, and print what they would be.
 | `strength` | `aircomp.decode.side.STRENGTH` | gamp, two bases | count accuracy, then update NMSE |
 | `open` | `aircomp.aggregation.readout.OPEN` | amp-da-net | update NMSE of the unbiased mean |
 | `energy` | `aircomp.encode.energy.EXPONENT` | gamp, two bases of matched energy, `transmit` SNR | update NMSE |
+| `rate` | `aircomp.uplinks.rate.SHORT_FROM_DB` | gamp, matched energies, `transmit` SNR | error against the raw mean |
 | `agreement-of-layer` | `agreement` in a layer's layer.json | amp-da-net | count accuracy, then update NMSE |
 
 Give rounds that were collected for this and that no report uses: training rounds for all but the last; for a layer rounds
@@ -33,7 +34,7 @@ import torch
 from torch import Tensor
 
 from aircomp.aggregation import aggregate, readout
-from aircomp.channel.awgn import add_noise, transmit
+from aircomp.channel.awgn import Awgn, add_noise, transmit
 from aircomp.common import rng as rngs
 from aircomp.decode import amp_da_net, estimate, side
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder
@@ -43,8 +44,15 @@ from aircomp.decode.pilot import PilotEstimator
 from aircomp.encode import energy
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.layer import CommunicationLayer
+from aircomp.link import Link
+from aircomp.reproduce.codes import measure as exchanged
+from aircomp.reproduce.codes import raw_updates, send_twice
 from aircomp.train.evaluate import measure
 from aircomp.train.fragments import FragmentRound, load_round, round_files
+from aircomp.uplinks.base import UplinkContext
+from aircomp.uplinks.rate import short_context, short_settings
+from aircomp.uplinks.schemes import make_uplink
+from aircomp.uplinks.settings import UplinkSettings
 
 FACTORS = (0.5, 0.71, 1.0, 1.41, 2.0)
 """A constant is tried at these multiples of what it is."""
@@ -90,9 +98,10 @@ def sample(saved: FragmentRound, num_slots: int, seed: int, number: int) -> Frag
     slots = order[:num_slots].sort().values
     groups = {
         name: None if getattr(saved, name) is None else getattr(saved, name)[slots]
-        for name in ("bs_indices", "slot_layers")
+        for name in ("bs_indices", "slot_layers", "bs_fragments")
     }
-    return replace(saved, indices=saved.indices[:, slots], fragments=None, bs_fragments=None, **groups)
+    raw = None if saved.fragments is None else saved.fragments[:, slots]
+    return replace(saved, indices=saved.indices[:, slots], fragments=raw, **groups)
 
 
 def decoded(task: Task, decoder: Decoder, codebook: Tensor) -> dict[float, Row]:
@@ -232,6 +241,22 @@ def fit_energy(task: Task, layer: CommunicationLayer) -> None:
     report("exponent of the energy", tried, energy.EXPONENT, best)
 
 
+def fit_rate(task: Task, layer: CommunicationLayer) -> None:
+    """Print at every SNR the error of long and of short codewords; a round is sent twice and measured the second time."""
+    print("  SNR  received  long: raw_nmse  short: raw_nmse  (unbiased, then soft)")
+    for number, saved in enumerate(task.rounds):
+        base, messages = raw_updates(saved)
+        for snr_db in task.snr_db:
+            found, heard = [], 0.0
+            usual, context = UplinkSettings(name="gamp", energy="matched"), UplinkContext(saved.slot_layers)
+            for settings, made_for in ((usual, context), (short_settings(usual), short_context(context))):
+                link = Link(make_uplink(settings, made_for), Awgn(snr_db, "transmit"), seed=task.seed)
+                exchange = send_twice(link, base, messages, number)
+                heard = heard or exchange.output.diagnostics["snr_db_hat"]
+                found += [exchanged(exchange, kind)["raw_nmse"] for kind in ("unbiased", "soft")]
+            print(f"{snr_db:5g} {heard:9.2f}  " + " ".join(f"{error:.4f}" for error in found), flush=True)
+
+
 def fit_agreement_of_layer(task: Task, layer: CommunicationLayer) -> None:
     """Try the agreement in the estimates that a trained layer starts from."""
     tried = {}
@@ -250,6 +275,7 @@ FITS: dict[str, Callable[[Task, CommunicationLayer], None]] = {
     "strength": fit_strength,
     "open": fit_open,
     "energy": fit_energy,
+    "rate": fit_rate,
     "agreement-of-layer": fit_agreement_of_layer,
 }
 

@@ -100,6 +100,16 @@ class Louder:
 
 
 @dataclass(frozen=True)
+class InUnits(Louder):
+    """A signal in other units of amplitude: what devices are meant to spend, and so the noise, follows it."""
+
+    @property
+    def power(self) -> float:
+        """In the new units."""
+        return self.amplitude**2 * self.signal.power
+
+
+@dataclass(frozen=True)
 class Symbols:
     """A signal of plain symbols, for schemes without a faster way to add up."""
 

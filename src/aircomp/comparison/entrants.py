@@ -49,6 +49,7 @@ class Entrant:
 _NAMED = {
     "digital": ({"uplink.name": "gamp"}, True),
     "digital-matched": ({"uplink.name": "gamp", "uplink.energy": "matched"}, True),
+    "digital-rate": ({"uplink.name": "gamp", "uplink.energy": "matched", "uplink.rate": "auto"}, True),
     "amp-da-net": ({"uplink.name": "amp-da-net"}, True),
     "widened": ({"uplink.name": "widened"}, True),
     "blind": ({"uplink.name": "blind"}, True),

@@ -68,6 +68,7 @@ LATER = {
     "power.cap": False,  # before the group that it joined
     "power": PowerSettings().model_dump(mode="json", exclude={"cap"}),
     "uplink.energy": "equal",
+    "uplink.rate": "fixed",
     "uplink.pilots": None,
     "uplink.peak": None,
     **{
@@ -123,7 +124,7 @@ class Experiment(Settings):
         "feedback": (Needs({"uplink.name": Except("ideal"), "corruption.kind": ("silent",)}),),
         "uplink": _OWN_UPLINK,
         "channel": _NOISY,
-        "uplink.energy": needs("channel.kind", "awgn", refused=True),
+        **dict.fromkeys(("uplink.energy", "uplink.rate"), needs("channel.kind", "awgn", refused=True)),
         "uplink.pilots": (Needs({"channel.kind": ("awgn",), "uplink.name": PILOTED}, refused=True),),
         "channel.errors.csi_correlation": needs("power.control", *COHERENT),
         **dict.fromkeys(

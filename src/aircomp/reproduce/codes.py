@@ -35,6 +35,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "AMP-DA-Net, repeated": {"name": "amp-da-net", "repeat": "auto"},
     "GAMP, equal energies": {"name": "gamp"},
     "GAMP, matched energies": {"name": "gamp", "energy": "matched"},
+    "GAMP, matched energies, rate by SNR": {"name": "gamp", "energy": "matched", "rate": "auto"},
     "analog, equal gains": {"name": "analog", "analog.gains": "equal"},
     "analog, gains by layer": {"name": "analog"},
     "analog, gains by layer, LMMSE": {"name": "analog", "analog.estimate": "lmmse"},

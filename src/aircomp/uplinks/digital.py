@@ -90,7 +90,7 @@ def stands_for(indices: Int[Tensor, "devices asked"], announced: Announced) -> F
     return join(put_slots(lookup(indices, codebook), asked, slots), announced.num_params)
 
 
-def _remembered(memory: Memory, name: str) -> float | None:
+def remembered(memory: Memory, name: str) -> float | None:
     """Return a number of the last round, which may come from a file."""
     found = memory.get(name)
     if found is not None and (found.numel() != 1 or not found.is_floating_point()):
@@ -142,13 +142,13 @@ class DigitalUplink(Scheme):
         settings, layers = self.settings.quantize, self.context.slot_layers
         fragments = split(base_update, settings.fragment_length)
         energy = fragments.square().sum(dim=1)
-        repeat = choose_repeat(self.settings.repeat, _remembered(memory, SNR_DB), energy)
+        repeat = choose_repeat(self.settings.repeat, remembered(memory, SNR_DB), energy)
         asked, pilots = schedule(energy, repeat), self._num_pilots(len(fragments))
         if pilots:  # in the place of slots, so that the round is as long as without
             asked = leave_out(asked, len(fragments), -(-pilots // repeat), rng=rng).to(energy.device)
         quantizer = build(take_slots(fragments, asked), settings, rng=rng)
         energies = self._energies(quantizer, memory)
-        layers = layers if layers is None or asked is None else layers[asked]
+        layers = None if layers is None else layers[: len(fragments)] if asked is None else layers[asked]
         kept = Kept(quantizer, layers, asked, repeat, energies, pilots)
         downlink = {"codebook": quantizer.codebook, "popularity": quantizer.popularity}
         if asked is not None:
@@ -160,7 +160,7 @@ class DigitalUplink(Scheme):
 
     def _energies(self, quantizer: Quantizer, memory: Memory) -> Float[Tensor, " codewords"] | None:
         """Return what each codeword of the round gets; without an estimate of the noise all get the same."""
-        noise_var = _remembered(memory, NOISE_VAR)
+        noise_var = remembered(memory, NOISE_VAR)
         if self.settings.energy == "equal" or noise_var is None:
             return None
         return codeword_energies(quantizer.codebook, quantizer.popularity, noise_var, self.peak)

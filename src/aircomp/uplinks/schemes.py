@@ -25,6 +25,7 @@ from aircomp.uplinks.perfect import PerfectUplink
 from aircomp.uplinks.positional import KINDS as DIGITS
 from aircomp.uplinks.positional import PositionalUplink
 from aircomp.uplinks.radio import FirstAntenna, RadioUplink
+from aircomp.uplinks.rate import RateUplink, short_context, short_settings
 from aircomp.uplinks.receivers import RECEIVER_CODEBOOK, make_receiver, receiver_names
 from aircomp.uplinks.reed import ReedUplink
 from aircomp.uplinks.settings import UplinkSettings
@@ -89,7 +90,12 @@ def make_uplink(
         return RadioUplink(link, make_receiver(name, codebook, settings.of_decoder(name)))
     if context.block_uses:
         return RadioUplink(DigitalUplink(name, codebook, decoder, plain, context), FirstAntenna(decoder))
-    return DigitalUplink(name, codebook, decoder, settings, context)
+    link = DigitalUplink(name, codebook, decoder, settings, context)
+    if settings.rate == "fixed":
+        return link
+    short = short_settings(settings)
+    partner, codebook, _ = decoder_and_codebook(_choice(name, short, context))
+    return RateUplink(link, DigitalUplink(name, codebook, partner, short, short_context(context)))
 
 
 def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplink:

@@ -53,6 +53,7 @@ class UplinkSettings(Settings):
         "codeword_length": needs("name", Except("ideal", "amp-da-net")) + needs("codebook", Except("layer")),
         "energy": needs("name", *UNEQUAL, refused=True),
         "peak": (Needs({"energy": ("matched",), "name": (*ANALOG, *TDMA)}),),
+        "rate": needs("name", *UNEQUAL, refused=True) + needs("codebook", "auto", "two-bases", refused=True),
         "pilots": needs(
             "name", Except("ideal", "perfect", *TDMA, "tdma-coded", *VOTE, JOINT, LATTICE, *receiver_names())
         ),
@@ -89,6 +90,9 @@ class UplinkSettings(Settings):
     energy: Literal["equal", "matched"] = "equal"
     """Energy of the codewords: the same for all (paper), or matched to what each stands for and to the noise of the last
     round, one on average; for gamp and posterior."""
+    rate: Literal["fixed", "auto"] = "fixed"
+    """Sizes of fragments and codewords: fixed as set (paper), or auto: a quarter of them where the SNR is high enough, at the
+    same channel uses per parameter; for gamp and posterior."""
     peak: float | None = Field(default=None, ge=1, le=1e6)
     """The most energy of a device in a slot, where the mean is one. By default 36 with matched energies. Analog schemes and
     devices that take turns have no limit by default."""

@@ -1,0 +1,108 @@
+"""Sizes by SNR: long codewords in much noise, short ones otherwise, at the same channel uses per parameter.
+
+A fragment of 20 parameters behind one of 128 codewords has 0.35 bit a parameter, and most of an update stays behind in the
+quantiser. A quarter of the fragment behind one of a quarter of the codewords has 1 bit, in as many channel uses. Its codeword
+has a quarter of the energy, so noise hurts it earlier.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Inexact
+from torch import Tensor
+
+from aircomp.channel.base import AtDevices, AtReceiver
+from aircomp.channel.signal import InUnits
+from aircomp.errors import ConfigError
+from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext
+from aircomp.uplinks.digital import NOISE_VAR, SNR_DB, DigitalUplink, remembered
+from aircomp.uplinks.outputs import Counts
+from aircomp.uplinks.settings import UplinkSettings
+
+SHORTER = 4
+"""By how much fragments, codewords and their number shrink."""
+SHORT_FROM_DB = -5.0
+"""Received SNR of one channel use from which short codewords are sent (`tools/fit_constants.py rate`)."""
+
+
+def short_settings(settings: UplinkSettings) -> UplinkSettings:
+    """Return the settings of the link with short codewords.
+
+    Raises:
+        ConfigError: If the sizes have no quarter.
+    """
+    fragment, words = settings.quantize.fragment_length, settings.quantize.num_codewords
+    sizes = {"fragment_length": fragment, "codeword_length": settings.codeword_length, "num_codewords": words}
+    odd = [f"{name} = {size}" for name, size in sizes.items() if size % SHORTER]
+    if odd:
+        raise ConfigError(f"uplink.rate = 'auto' divides sizes by {SHORTER}, and {' and '.join(odd)} cannot be divided")
+    return settings.changed(
+        **{
+            "codeword_length": settings.codeword_length // SHORTER,
+            "quantize.fragment_length": fragment // SHORTER,
+            "quantize.num_codewords": words // SHORTER,
+        }
+    )
+
+
+def short_context(context: UplinkContext) -> UplinkContext:
+    """Return what the link with short codewords is made for: each of its fragments is a part of a long one."""
+    layers = context.slot_layers
+    return replace(context, slot_layers=None if layers is None else layers.repeat_interleave(SHORTER))
+
+
+class RateUplink(Scheme):
+    """The digital link in two sizes; the base station chooses one before every round, by the SNR of the round before.
+
+    Args:
+        long: Sends the first round, and all rounds in much noise.
+        short: Sends the others.
+    """
+
+    offers = Counts
+
+    def __init__(self, long: DigitalUplink, short: DigitalUplink):
+        self.long, self.short = long, short
+        self.name, self.side_information = long.name, long.side_information
+
+    def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
+        """Choose the size, and announce what that link would."""
+        snr_db = remembered(memory, SNR_DB)
+        link = self.long if snr_db is None or snr_db < SHORT_FROM_DB else self.short
+        return link.broadcast(base_update, _scaled(memory, 1 / self._energy(link)), rng=rng)
+
+    def encode(
+        self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
+    ) -> Sent:
+        """Send what the chosen link would, so that a channel use has the same energy whatever was chosen."""
+        link = self._link(announced)
+        sent = link.encode(messages, announced, csi, rng=rng)
+        return replace(sent, signal=InUnits(sent.signal, self._energy(link) ** 0.5))
+
+    def decode(
+        self, received: Inexact[Tensor, "antennas slots uses"], announced: Announced, csi: AtReceiver
+    ) -> tuple[Counts, Memory]:
+        """Decode as the chosen link would."""
+        link = self._link(announced)
+        output, memory = link.decode(received / self._energy(link) ** 0.5, announced, csi)
+        return output, _scaled(memory, self._energy(link))
+
+    def diagnose(self, sent: Sent, announced: Announced, output: Counts) -> dict[str, float]:
+        """Compare the true counts with the decoded ones."""
+        signal: Any = sent.signal  # from `encode`
+        return self._link(announced).diagnose(replace(sent, signal=signal.signal), announced, output)
+
+    def _link(self, announced: Announced) -> DigitalUplink:
+        """Return the link whose codewords were announced."""
+        words = len(announced.downlink["codebook"])
+        return self.long if words == len(self.long.codebook) else self.short
+
+    def _energy(self, link: DigitalUplink) -> float:
+        """Return the energy of a codeword of a link, where that of a long one is one."""
+        return link.codebook.shape[1] / self.long.codebook.shape[1]
+
+
+def _scaled(memory: Memory, factor: float) -> Memory:
+    """Return what is remembered with the noise times a factor: a link takes its codewords' energy for one."""
+    return {name: value * factor if name == NOISE_VAR else value for name, value in memory.items()}

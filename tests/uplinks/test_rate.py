@@ -1,0 +1,90 @@
+"""Sizes of fragments and codewords chosen by SNR."""
+
+import pytest
+import torch
+
+from aircomp.channel.awgn import Awgn
+from aircomp.errors import ConfigError
+from aircomp.fl.simulate import simulate
+from aircomp.link import Link, communicate
+from aircomp.measure.metrics import vector_nmse
+from aircomp.uplinks.base import UplinkContext
+from aircomp.uplinks.schemes import make_uplink
+from aircomp.uplinks.settings import UplinkSettings
+
+FIXED = UplinkSettings(name="gamp", energy="matched")
+AUTO = FIXED.changed(rate="auto")
+SHORT = FIXED.changed(**{"codeword_length": 16, "quantize.fragment_length": 5, "quantize.num_codewords": 32})
+
+
+def updates(devices=10, params=4_010):
+    """Updates that have something in common; their number of parameters fits neither size."""
+    rng = torch.Generator().manual_seed(0)
+    return torch.randn(1, params, generator=rng) + 0.5 * torch.randn(devices + 1, params, generator=rng)
+
+
+def rounds(settings, given, snr_db, number=2, layers=None):
+    link = Link(make_uplink(settings, UplinkContext(slot_layers=layers)), Awgn(snr_db, "transmit"))
+    memory, done = {}, []
+    for index in range(number):
+        done.append(communicate(link, given[0], given[1:], memory, index))
+        memory = done[-1].memory
+    return link, done
+
+
+@pytest.mark.parametrize(("snr_db", "words"), [(-15.0, 128), (5.0, 32)])
+def test_short_codewords_are_sent_where_the_snr_of_the_last_round_allows(snr_db, words):
+    _, done = rounds(AUTO, updates(), snr_db)
+    assert [len(each.announced.downlink["codebook"]) for each in done] == [128, words]
+
+
+def test_short_rounds_are_those_of_a_link_with_short_sizes():
+    """Up to rounding: the noise that the second round knows comes from a long one."""
+    given = updates()
+    auto, short = rounds(AUTO, given, 10.0, 3)[1][2], rounds(SHORT, given, 10.0, 3)[1][2]
+    assert torch.equal(auto.announced.downlink["codebook"], short.announced.downlink["codebook"])
+    assert vector_nmse(short.update, auto.update) < 0.01
+
+
+def test_both_sizes_take_the_same_uses_and_energy():
+    _, (first, second) = rounds(AUTO, updates(), 10.0)
+    assert abs(first.air.channel_uses - second.air.channel_uses) <= 64
+    assert first.air.nominal_energy == pytest.approx(second.air.nominal_energy, rel=0.01)
+    for done in (first, second):
+        assert float(done.air.energy.mean()) == pytest.approx(done.air.nominal_energy, rel=1e-5)
+
+
+def test_more_of_the_update_arrives_than_with_fixed_sizes():
+    given = updates()
+    truth = given[1:].mean(dim=0)
+    auto, fixed = (rounds(settings, given, 10.0)[1][1] for settings in (AUTO, FIXED))
+    assert vector_nmse(truth, auto.update) < 0.9 * vector_nmse(truth, fixed.update)
+
+
+def test_layers_tell_the_decoder_of_every_short_slot():
+    given, layers = updates(), torch.arange(201) // 50
+    link, (_, second) = rounds(AUTO, given, 5.0, layers=layers)
+    assert second.announced.kept.slot_layers.shape == second.announced.kept.quantizer.base_indices.shape
+    assert link.uplink.diagnose(second.sent, second.announced, second.output)["count_accuracy"] > 0.2
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"uplink.quantize.fragment_length": 10},
+        {"uplink.name": "amp-da-net", "uplink.rate": "auto"},
+        {"uplink.codebook": "gaussian"},
+        {"channel.kind": "fading"},
+    ],
+)
+def test_what_cannot_be_chosen_is_refused_before_the_run(given):
+    with pytest.raises(ConfigError, match="rate"):
+        simulate("digits", rounds=1, **({"uplink.name": "gamp", "uplink.rate": "auto"} | given))
+
+
+def test_a_federated_run_trains_with_it():
+    run = simulate(
+        "digits", rounds=2, engine="serial", **{"uplink.name": "gamp", "uplink.rate": "auto", "snr_db": 10.0}
+    )
+    first, second = (record["downlink_bits"] for record in run.metrics)
+    assert second < first / 10  # 32 codewords of 5 numbers in place of 128 of 20
