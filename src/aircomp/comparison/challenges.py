@@ -7,7 +7,8 @@ from pydantic import Field
 from aircomp.common.settings import Presets, Settings
 from aircomp.errors import unknown_name
 
-ORDER = ("awgn", "budget", "devices", "phase", "csi", "power", "timing", "blind", "byzantine", "heterogeneous")
+ORDER = ("awgn", "budget", "devices", "phase", "csi", "power", "timing", "blind")
+ORDER += ("byzantine", "byzantine-flip", "byzantine-scale", "heterogeneous")
 """The order of the challenges on the page."""
 
 

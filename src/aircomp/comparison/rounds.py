@@ -17,7 +17,7 @@ from aircomp.fl.experiment import Experiment
 from aircomp.fl.radio import make_link
 from aircomp.fl.simulate import simulate
 from aircomp.link import Exchange
-from aircomp.measure.metrics import vector_gain, vector_nmse
+from aircomp.measure.metrics import mean_cosine, vector_gain, vector_nmse
 from aircomp.quantize.fragment import num_slots
 from aircomp.reproduce.codes import raw_updates, send_twice
 from aircomp.reproduce.jobs import Job
@@ -61,6 +61,7 @@ def measured(experiment: Experiment, saved: FragmentRound, number: int, own: str
         _compared(exchange, messages[~bad], ~bad)
         | {name: beside[name] for name in KEPT if name in beside}
         | record_of(exchange.air)
+        | {"update_correlation": mean_cosine(messages)}
         | {"side_information": ", ".join(exchange.air.side_information) or "none"}
     )
 

@@ -26,6 +26,8 @@ Task = Literal["round", "training"]
 COLLECTED = ("data.", "devices.", "local.", "model.", "participation.", "partition.")
 """Groups of settings that change the messages of the devices; all schemes at a point share them."""
 ROUND_FIELDS = ("raw_nmse", "raw_gain", "update_nmse", "update_gain", "count_accuracy", "vote_error")
+ROUND_ITSELF = "update_correlation"
+"""Measured on the messages before they are sent: the same for all schemes."""
 COST_FIELDS = ("channel_uses", "energy_per_device", "energy_max", "energy_nominal", "peak_power", "downlink_bits")
 TRAINING_FIELDS = ("test_accuracy", "test_accuracy_last5", "test_loss")
 
@@ -94,7 +96,7 @@ def compare(
     found = [(row, job.done(work)) for row, job in wanted]
     failed = [row | {"reason": payload["failed"]} for row, payload in found if payload.get("failed")]
     measure = MEASURES[plan.task]
-    fields = (*(ROUND_FIELDS if plan.task == "round" else TRAINING_FIELDS), *COST_FIELDS)
+    fields = (*((*ROUND_FIELDS, ROUND_ITSELF) if plan.task == "round" else TRAINING_FIELDS), *COST_FIELDS)
     keys = ("challenge", "value", "scheme", "ours", "side_information")
     rows = [_without_empty(row) for row in over_seeds(found, keys, fields)]
     axes = {name: label_of(challenge.axis) for name, challenge in plan.chosen().items()}

@@ -103,6 +103,9 @@ FIELDS = {
         "corrupted devices", "The share of active devices that send something other than their update.", "share"
     ),
     "alpha": Field("Dirichlet concentration", "How alike the devices' data are; at 0.1 a device holds few classes."),
+    "update_correlation": Field(
+        "correlation of updates", "The mean cosine between the updates of two devices: 1 if all devices agree."
+    ),
     "block_error_rate": Field("lost blocks", "The share of coded blocks that arrived with errors.", "share"),
     "vote_error": Field(
         "wrong votes", "The share of parameters where the decoded sign is not that of the majority.", "share"
