@@ -1,16 +1,18 @@
 """result.json and report.html of a comparison: who wins where, then every challenge with its figure and its costs."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from aircomp.common.results import Row, write_result
 from aircomp.comparison.challenges import Challenge
+from aircomp.comparison.entrants import find_entrant
 from aircomp.comparison.judge import CONFIDENCE, MEASURES, Measure
-from aircomp.comparison.run import COST_FIELDS, ROUND_FIELDS, Comparison, Plan, names_of
+from aircomp.comparison.run import COST_FIELDS, ROUND_FIELDS, ROUND_ITSELF, Comparison, Plan, names_of
 from aircomp.measure.fields import columns_of, label_of
 from aircomp.report.page import Figure, Section, Table, write_figures, write_page
-from aircomp.report.rows import SHARE, lines_of, present, series_of, table_of
+from aircomp.report.rows import SHARE, lines_of, present, series_of, table_of, varies
 
 WINNERS = (
     "challenge",
@@ -68,10 +70,18 @@ def figure_of(challenge: Challenge, rows: Sequence[Row], measure: Measure) -> Fi
 
 
 def command_of(plan: Plan, challenge: str, scheme: str = "") -> str:
-    """Return the command that measures a challenge, or one scheme in it."""
-    seeds = f"--seeds {len(plan.seeds)}"
-    chosen = f" --scheme {scheme}" if scheme else ""
-    return f"aircomp arena --challenge {challenge}{chosen} --task {plan.task} {seeds}"
+    """Return the command that measures a challenge, or one scheme in it; settings that it has no flag for need Python."""
+    given = {find_entrant(each).name: each for each in plan.schemes}
+    schemes = [given.get(scheme, scheme)] if scheme else list(plan.schemes)
+    others = {path: value for path, value in plan.settings.items() if path != "channel.snr_db"}
+    if others:
+        return (
+            f"aircomp.arena({[challenge]}, {schemes}, task={plan.task!r}, seeds={len(plan.seeds)}, **{plan.settings})"
+        )
+    words = ["aircomp", "arena", "--challenge", challenge, *(["--scheme", *schemes] if schemes else [])]
+    words += ["--task", plan.task, "--seeds", str(len(plan.seeds))]
+    words += [f"--snr-db={value:g}" for value in plan.settings.values()]
+    return shlex.join(words)
 
 
 def _first(comparison: Comparison) -> Section:
@@ -86,13 +96,14 @@ def _first(comparison: Comparison) -> Section:
     note = f"{judged} The bounds ideal and perfect do not take part."
     first = next(iter(comparison.plan.chosen().items()))
     rows = [row for row in comparison.rows if row["challenge"] == first[0]]
+    won = [row | {"command": command_of(plan, row["challenge"])} for row in comparison.winners]
     return Section(
         "Who wins",
         f"{TASKS[plan.task]} {FAIR}",
         present([figure_of(first[1], rows, measure)]),
         (
-            table_of("Winners", comparison.winners, WINNERS, note),
-            table_of("Our best digital scheme beside the best of the others", comparison.winners, OURS, note),
+            table_of("Winners", won, WINNERS, note),
+            table_of("Our best digital scheme beside the best of the others", won, OURS, note),
         ),
     )
 
@@ -107,13 +118,18 @@ def _section(
 ) -> Section:
     plan, measure = comparison.plan, MEASURES[comparison.plan.task]
     fields = ROUND_FIELDS if plan.task == "round" else (measure.field,)
-    shown = [row | {challenge.axis: row["value"]} for row in rows]
+    shown = [row | {challenge.axis: row["value"], "command": command_of(plan, name, row["scheme"])} for row in rows]
     tables = [table_of("Measured", shown, ("scheme", challenge.axis, *fields, "seeds"))]
     last = {row["scheme"]: row for row in shown}  # costs do not depend on the point, but where it changes the round
     costs = ("scheme", challenge.axis, "side_information", *COST_FIELDS)
     tables.append(table_of("What each was told for free, and what it cost a round", list(last.values()), costs))
+    if varies(rows, ROUND_ITSELF, "challenge"):
+        alike = list({row["value"]: row | {"command": command_of(plan, name)} for row in shown}.values())
+        tables.append(table_of("The round before it is sent", alike, (challenge.axis, ROUND_ITSELF)))
     refused = [row | {challenge.axis: row["value"]} for row in comparison.refused if row["challenge"] == name]
     if refused:
         tables.append(table_of("Schemes that cannot serve it", refused, ("scheme", challenge.axis, "reason")))
     commands = [command_of(plan, name), *(command_of(plan, name, scheme) for scheme in names_of(rows, "scheme"))]
-    return Section(challenge.title, challenge.question, figures, tuple(tables), tuple(commands), links)
+    changed = ", ".join(f"{path} = {value}" for path, value in plan.settings.items() if path not in challenge.vary)
+    text = f"{challenge.question} Here with {changed}." if changed else challenge.question
+    return Section(challenge.title, text, figures, tuple(tables), tuple(commands), links)

@@ -135,7 +135,7 @@ def jobs_of(plan: Plan) -> tuple[list[tuple[Row, Job]], list[Row]]:
                     "scheme": entrant.name,
                     "ours": entrant.ours,
                 }
-                settings = plan.settings | challenge.settings_at(place) | _entering(entrant, challenge)
+                settings = challenge.settings_at(place, plan.settings) | _entering(entrant, challenge)
                 if reason := refusal(plan, entrant, settings):
                     refused.append(about | {"reason": reason})
                     continue
