@@ -178,7 +178,11 @@ def test_points_of_accuracy_are_better_when_higher():
 def test_training_with_corrupted_devices_takes_the_most_robust_rule_of_each(tmp_path):
     found = aircomp.arena(["byzantine"], ["tdma-vq", "baa"], task="training", seeds=1, out=tmp_path, rounds=4)
     assert not found.failed
-    assert len(found.rows) == 10
+    assert len(found.rows) == 6
+    assert len(found.curves) == 6 * 4
+    assert {row["side_information"] for row in found.rows if row["scheme"] == "tdma-vq"} != {"none"}
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("rounds of 19,520 uses, energy 305 a device</text>") == 3
 
 
 def test_a_sweep_returns_a_row_for_every_combination_and_goes_on_where_it_was(tmp_path):
