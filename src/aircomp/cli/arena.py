@@ -29,8 +29,8 @@ MOST_SEEDS = 1000
 class Options:
     """Compare schemes at equal channel uses and energy; jobs that --out already holds are not done again.
 
-    A challenge is one question; --list shows them. Challenges: awgn, budget, devices, phase, csi, power,
-    timing, blind, byzantine, byzantine-flip, byzantine-scale, heterogeneous.
+    A challenge is one question; --list shows them. Challenges: awgn, awgn-cap, budget, devices, phase, csi,
+    power, timing, blind, byzantine, byzantine-flip, byzantine-scale, heterogeneous.
 
     Schemes: every name of `aircomp schemes`; digital (gamp), digital-matched (gamp with matched energies) and analog-lmmse
     (analog, shrunk) are short for settings.

@@ -7,7 +7,7 @@ from pydantic import Field
 from aircomp.common.settings import Presets, Settings
 from aircomp.errors import unknown_name
 
-ORDER = ("awgn", "budget", "devices", "phase", "csi", "power", "timing", "blind")
+ORDER = ("awgn", "awgn-cap", "budget", "devices", "phase", "csi", "power", "timing", "blind")
 ORDER += ("byzantine", "byzantine-flip", "byzantine-scale", "heterogeneous")
 """The order of the challenges on the page."""
 
