@@ -1,6 +1,7 @@
 # make demo   run the main job          make test   run the tests (make test-quick: the quick ones, in a minute)
 # make env    build .venv and stop      make lint   format, lint and type checks
 # make expected [SCALE=digits] [RESULT=all] [SEEDS=3]   measure anew what is expected; rewrite the docs' tables and figures
+# make expected-arena     the same of the arena's challenges; make expected-arena-training: hours, ten seeds
 # make docs   build the site in build/site    make pages   write the pages that are made: results, commands, presets, fields
 # make fuzz   odd inputs, thousands of them (CASES=5000 SEED=0)
 PYTHON ?= python3
@@ -16,7 +17,7 @@ SCALE ?= digits
 RESULT ?= all
 SEEDS ?= 3
 
-.PHONY: demo test test-quick test-slow fuzz expected pages docs lint env clean
+.PHONY: demo test test-quick test-slow fuzz expected expected-arena expected-arena-training pages docs lint env clean
 
 demo: env
 	$(BIN)/aircomp demo --overwrite --out runs/demo
@@ -32,6 +33,13 @@ test-slow: env
 
 expected: env
 	$(BIN)/aircomp reproduce $(RESULT) --scale $(SCALE) --seeds $(SEEDS) --update-expected --out runs/expected-$(SCALE)
+
+expected-arena: env
+	$(BIN)/aircomp arena --seeds $(SEEDS) --update-expected --out runs/expected-arena
+
+expected-arena-training: env
+	$(BIN)/aircomp arena --task training --challenge awgn phase blind byzantine --seeds 10 --update-expected \
+	  --out runs/expected-arena-training
 
 pages: env
 	$(BIN)/python tools/make_pages.py

@@ -1,4 +1,4 @@
-"""Write the pages of the docs that are made from something else: results, commands, presets, fields.
+"""Write the pages of the docs that are made from something else: results, the arena, commands, presets, fields.
 
     make pages                                 # or: python tools/make_pages.py
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from aircomp.cli import COMMANDS, main
-from aircomp.common.artefact import write_text
 from aircomp.common.settings import Settings
+from aircomp.comparison.docs import pages as arena_pages
 from aircomp.fl.experiment import Experiment, preset_names
 from aircomp.measure.fields import FIELDS
-from aircomp.reproduce.docs import write_pages
+from aircomp.reproduce.docs import write_changed, write_pages
 from aircomp.train.recipe import PretrainSettings
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -143,12 +143,7 @@ def _settings(group: Settings, prefix: str) -> Iterator[str]:
 
 def write_all() -> list[Path]:
     """Write every made page; return those that changed."""
-    changed = write_pages(DOCS)
-    for path, text in reference_pages().items():
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            write_text(path, text)
-            changed.append(path)
-    return changed
+    return write_pages(DOCS) + write_changed(arena_pages(DOCS)) + write_changed(reference_pages())
 
 
 if __name__ == "__main__":

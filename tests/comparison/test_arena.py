@@ -9,6 +9,7 @@ from aircomp.cli import main
 from aircomp.comparison.challenges import challenge_names, find_challenge
 from aircomp.comparison.entrants import ROBUST, entrant_names, find_entrant
 from aircomp.comparison.judge import CONFIDENCE, MEASURES, compared, winners
+from aircomp.comparison.page import command_of
 from aircomp.comparison.run import Plan, jobs_of, unequal
 from aircomp.errors import ConfigError
 from aircomp.reproduce.claims import interval
@@ -75,6 +76,7 @@ def test_the_page_says_who_wins_what_was_told_and_how_to_measure_it(done):
     page = (done[1] / "report.html").read_text()
     for words in ("Who wins", "the mean energy of what devices want to send", "--scheme baa", "data-points", "tie"):
         assert words in page
+    assert '<a href="#command-2-4">baa</a>' in page
     rows = json.loads((done[1] / "result.json").read_text())["rows"]
     assert len(rows) == 8
 
@@ -110,6 +112,25 @@ def test_a_scheme_that_cannot_serve_is_shown_as_such(small):
     assert {about["scheme"] for about, _ in wanted} == {"blind"}
     assert {row["scheme"] for row in refused} == {"analog"}
     assert "needs signals that arrive in phase" in refused[0]["reason"]
+
+
+def test_settings_of_ones_own_replace_those_of_a_challenge_but_not_what_varies():
+    wanted, _ = jobs_of(Plan(("phase", "awgn"), ("analog",), seeds=(0,), settings={"channel.snr_db": -3.0}))
+    found = {
+        name: [job.params["settings"]["channel.snr_db"] for row, job in wanted if row["challenge"] == name]
+        for name in ("phase", "awgn")
+    }
+    assert set(found["phase"]) == {-3.0}
+    assert found["awgn"] == list(find_challenge("awgn").values)
+
+
+def test_a_command_says_all_that_a_comparison_was_given():
+    plan = Plan(("small.toml",), ("digital", "analog"), "training", (0, 1), {"channel.snr_db": -3.0})
+    whole = "aircomp arena --challenge small.toml --scheme digital analog --task training --seeds 2 --snr-db=-3"
+    assert command_of(plan, "small.toml") == whole
+    assert command_of(plan, "small.toml", "analog") == whole.replace("digital ", "")
+    python = command_of(Plan(("awgn",), settings={"rounds": 4}), "awgn", "baa")
+    assert python == "aircomp.arena(['awgn'], ['baa'], task='round', seeds=3, **{'rounds': 4})"
 
 
 @pytest.mark.parametrize("name", challenge_names())
@@ -157,7 +178,11 @@ def test_points_of_accuracy_are_better_when_higher():
 def test_training_with_corrupted_devices_takes_the_most_robust_rule_of_each(tmp_path):
     found = aircomp.arena(["byzantine"], ["tdma-vq", "baa"], task="training", seeds=1, out=tmp_path, rounds=4)
     assert not found.failed
-    assert len(found.rows) == 10
+    assert len(found.rows) == 6
+    assert len(found.curves) == 6 * 4
+    assert {row["side_information"] for row in found.rows if row["scheme"] == "tdma-vq"} != {"none"}
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("rounds of 19,520 uses, energy 305 a device</text>") == 3
 
 
 def test_a_sweep_returns_a_row_for_every_combination_and_goes_on_where_it_was(tmp_path):

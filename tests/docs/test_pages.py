@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aircomp.comparison.docs import pages as arena_pages
 from aircomp.reproduce import docs as made
 from aircomp.reproduce.catalogue import RESULTS
 from aircomp.reproduce.docs import Expected, figure_of, pages, tables_of
@@ -23,7 +24,7 @@ PLAIN = sorted([DOCS / "index.md", DOCS / "get-started.md", *(DOCS / "concepts")
 
 @pytest.mark.seconds
 def test_tables_and_figures_are_those_of_the_expected_results_and_no_other_is_left():
-    current = pages(DOCS)
+    current = pages(DOCS) | arena_pages(DOCS)
     for path, text in current.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.relative_to(ROOT)} is out of date; run make pages"
     wanted = {path.name for path in current if path.suffix == ".svg"}

@@ -102,3 +102,9 @@ def test_tensors_that_do_not_fit_are_refused_by_name():
         metrics.update_nmse(TRUTH, DECODED, QUANT_CODEBOOK[:2])
     with pytest.raises(ShapeError, match="reconstruction has shape"):
         metrics.quantization_nmse(torch.zeros(2, 3), torch.zeros(2, 4))
+
+
+def test_the_mean_cosine_is_that_of_all_pairs():
+    updates = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0]])
+    assert metrics.mean_cosine(updates) == pytest.approx(1 / 3)
+    assert metrics.mean_cosine(updates[:1]) == 0

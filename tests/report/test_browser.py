@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aircomp.report.gather import sections_of
-from aircomp.report.page import write_page
+from aircomp.report.page import Section, Table, write_page
 from helpers.records import put_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -329,3 +329,22 @@ def test_a_table_can_be_taken_as_a_file(browser, page):
     assert browser.ask('document.querySelectorAll("button.csv").length') == browser.ask(
         'document.querySelectorAll("table").length'
     )
+
+
+def test_a_row_links_to_the_command_that_measures_it(browser, tmp_path):
+    rows = [{"scheme": name, "raw_nmse": 0.5, "command": f"aircomp arena --scheme {name}"} for name in ("baa", "obda")]
+    rows.append({"scheme": "unknown", "raw_nmse": 0.5, "command": "a command that no section has"})
+    table = Table("Measured", {"scheme": "scheme", "raw_nmse": "NMSE"}, rows)
+    commands = tuple(row["command"] for row in rows[:2])
+    tall = Section("Others", "word " * 5000)
+    browser.open(write_page(tmp_path / "page.html", "Links", [Section("First", "", (), (table,)), tall]))
+    assert browser.ask("document.querySelectorAll('tbody a').length") == 0
+    sections = [Section("First", "", (), (table,)), tall, Section("Last", commands=commands)]
+    browser.open(write_page(tmp_path / "page.html", "Links", sections))
+    assert browser.ask("document.querySelectorAll('tbody a').length") == 2
+    browser.click("tbody tr:nth-child(2) a")
+    assert browser.ask("document.querySelector(':target').textContent") == commands[1]
+    place = browser.ask("document.querySelector(':target').getBoundingClientRect().top")
+    assert 0 <= place < browser.ask("innerHeight")
+    assert browser.ask("document.querySelector('td[data-value]').parentElement.title") == commands[0]
+    assert browser.ask("document.querySelector('pre').textContent") == "\n".join(commands)

@@ -11,12 +11,16 @@ import tyro
 from aircomp.cli.common import parse, print_table, progress_bar
 from aircomp.common.outdir import open_directory
 from aircomp.comparison.challenges import challenge_names
+from aircomp.comparison.docs import pages
+from aircomp.comparison.expected import check_whole, update
 from aircomp.comparison.judge import MEASURES
 from aircomp.comparison.page import OURS, WINNERS, write_comparison
 from aircomp.comparison.run import Plan, compare
 from aircomp.errors import ConfigError
 from aircomp.measure.fields import columns_of
+from aircomp.reproduce.docs import write_changed
 from aircomp.reproduce.jobs import Crew
+from aircomp.reproduce.update import docs_folder
 
 MOST_SEEDS = 1000
 
@@ -25,8 +29,8 @@ MOST_SEEDS = 1000
 class Options:
     """Compare schemes at equal channel uses and energy; jobs that --out already holds are not done again.
 
-    A challenge is one question; --list shows them. Challenges: awgn, budget, devices, phase, csi, power,
-    timing, blind, byzantine, heterogeneous.
+    A challenge is one question; --list shows them. Challenges: awgn, awgn-cap, budget, devices, phase, csi,
+    power, timing, blind, byzantine, byzantine-flip, byzantine-scale, heterogeneous.
 
     Schemes: every name of `aircomp schemes`; digital (gamp), digital-matched (gamp with matched energies) and analog-lmmse
     (analog, shrunk) are short for settings.
@@ -58,6 +62,9 @@ class Options:
     """List the challenges and stop."""
     out: Annotated[Path, tyro.conf.arg(help_behavior_hint="(default: runs/arena)")] = Path("runs/arena")
     """Directory for report.html, result.json and finished jobs; an interrupted comparison goes on there."""
+    update_expected: tyro.conf.FlagCreatePairsOff[bool] = False
+    """In a clone of the source: make what was measured the expected results of these challenges, and rewrite the tables
+    and figures of docs/."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -74,6 +81,9 @@ def run(args: Sequence[str]) -> None:
         rows = [{"name": name, "question": chosen[name].question} for name in challenge_names()]
         print_table("challenges", rows, {"name": "name", "question": "question"})
         return
+    docs = docs_folder() if options.update_expected else None
+    if docs is not None:
+        check_whole(plan)
     crew = Crew(options.workers, options.engine, options.ray_address)
     with open_directory(options.out, "arena"), progress_bar("arena", 1) as (progress, task):
         comparison = compare(
@@ -90,6 +100,8 @@ def run(args: Sequence[str]) -> None:
     for row in comparison.failed:
         seed = f", seed {row['seed']}" if "seed" in row else ""
         print(f"failed: {row['challenge']} {row['value']:g}, {row['scheme']}{seed}: {row['reason']}")
+    if docs is not None:
+        print(update(comparison), *write_changed(pages(docs)), sep="\n")
     print(page)
     if comparison.failed:
         sys.exit(1)

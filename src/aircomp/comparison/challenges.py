@@ -7,7 +7,8 @@ from pydantic import Field
 from aircomp.common.settings import Presets, Settings
 from aircomp.errors import unknown_name
 
-ORDER = ("awgn", "budget", "devices", "phase", "csi", "power", "timing", "blind", "byzantine", "heterogeneous")
+ORDER = ("awgn", "awgn-cap", "budget", "devices", "phase", "csi", "power", "timing", "blind")
+ORDER += ("byzantine", "byzantine-flip", "byzantine-scale", "heterogeneous")
 """The order of the challenges on the page."""
 
 
@@ -36,9 +37,9 @@ class Challenge(Settings):
         chosen = self.trained_at if task == "training" and self.trained_at else self.values
         return [place for place, value in enumerate(self.values) if value in chosen]
 
-    def settings_at(self, place: int) -> dict[str, Any]:
-        """Return all settings of a point."""
-        return self.settings | {path: values[place] for path, values in self.vary.items()}
+    def settings_at(self, place: int, others: dict[str, Any]) -> dict[str, Any]:
+        """Return all settings of a point; `others` take the place of the challenge's own, but for what varies."""
+        return self.settings | others | {path: values[place] for path, values in self.vary.items()}
 
 
 CHALLENGES = Presets(Challenge, "comparison", "challenges")

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -81,3 +82,24 @@ def _ours(ranked: Sequence[Row], measure: Measure) -> Row:
         "our_margin": beside["margin"],
         "our_verdict": words.get(beside["verdict"], beside["verdict"]),
     }
+
+
+def overview(won: Sequence[Row]) -> list[Row]:
+    """Return one row a challenge: who is best at how many points, and how our best digital scheme does."""
+    found = []
+    for challenge in dict.fromkeys(row["challenge"] for row in won):
+        here = [row for row in won if row["challenge"] == challenge]
+        ours = [row for row in here if row.get("our_margin") is not None]
+        row: Row = {"challenge": challenge, "points": len(here), "winners": _counted([row["winner"] for row in here])}
+        if ours:
+            margins = [row["our_margin"] for row in ours]
+            row |= {"our_best": ", ".join(dict.fromkeys(row["our_best"] for row in ours))}
+            row |= {"our_lowest": min(margins), "our_highest": max(margins)}
+            row |= {"our_verdicts": _counted([row["our_verdict"] for row in ours])}
+        found.append(row)
+    return found
+
+
+def _counted(words: Sequence[str]) -> str:
+    """Tell how often each word occurs, the most frequent first."""
+    return ", ".join(f"{word} {number}" for word, number in Counter(words).most_common())

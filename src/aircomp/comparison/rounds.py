@@ -17,10 +17,11 @@ from aircomp.fl.experiment import Experiment
 from aircomp.fl.radio import make_link
 from aircomp.fl.simulate import simulate
 from aircomp.link import Exchange
-from aircomp.measure.metrics import vector_gain, vector_nmse
+from aircomp.measure.metrics import mean_cosine, vector_gain, vector_nmse
 from aircomp.quantize.fragment import num_slots
 from aircomp.reproduce.codes import raw_updates, send_twice
 from aircomp.reproduce.jobs import Job
+from aircomp.reproduce.work import curve_of
 from aircomp.train.fragments import FragmentRound, load_round, round_files
 from aircomp.uplinks.meter import check_power, record_of
 
@@ -45,7 +46,8 @@ def training_job(job: Job, work: Path) -> dict[str, Any]:
     """Train with a scheme of the user's own. `params` has the preset, settings and own scheme."""
     params = job.params
     settings = {"engine": "serial"} | params["settings"]
-    return {"rows": [simulate(params["preset"], uplink=load_own(params["own"]), **settings).row]}
+    run = simulate(params["preset"], uplink=load_own(params["own"]), **settings)
+    return {"rows": [run.row], "curve": curve_of(run)}
 
 
 def measured(experiment: Experiment, saved: FragmentRound, number: int, own: str = "") -> Row:
@@ -61,6 +63,7 @@ def measured(experiment: Experiment, saved: FragmentRound, number: int, own: str
         _compared(exchange, messages[~bad], ~bad)
         | {name: beside[name] for name in KEPT if name in beside}
         | record_of(exchange.air)
+        | {"update_correlation": mean_cosine(messages)}
         | {"side_information": ", ".join(exchange.air.side_information) or "none"}
     )
 

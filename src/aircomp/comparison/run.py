@@ -26,6 +26,8 @@ Task = Literal["round", "training"]
 COLLECTED = ("data.", "devices.", "local.", "model.", "participation.", "partition.")
 """Groups of settings that change the messages of the devices; all schemes at a point share them."""
 ROUND_FIELDS = ("raw_nmse", "raw_gain", "update_nmse", "update_gain", "count_accuracy", "vote_error")
+ROUND_ITSELF = "update_correlation"
+"""Measured on the messages before they are sent: the same for all schemes."""
 COST_FIELDS = ("channel_uses", "energy_per_device", "energy_max", "energy_nominal", "peak_power", "downlink_bits")
 TRAINING_FIELDS = ("test_accuracy", "test_accuracy_last5", "test_loss")
 
@@ -68,6 +70,8 @@ class Comparison:
     """Schemes that cannot serve a challenge, and why."""
     failed: list[Row]
     """Jobs that failed, and why."""
+    curves: list[Row] = field(default_factory=list)
+    """Of training: the test accuracy after every round, a mean over the seeds."""
 
     def __repr__(self) -> str:
         won = len({row["challenge"] for row in self.winners})
@@ -91,15 +95,25 @@ def compare(
         if job.path(work).exists() and (job.payload(work) or {}).get("failed"):
             job.path(work).unlink()  # it may have failed for want of something that is there now
     run_jobs(jobs, work, run_or_tell, crew, on_job)
-    found = [(row, job.done(work)) for row, job in wanted]
+    found = [(row, _with_words(job.done(work))) for row, job in wanted]
     failed = [row | {"reason": payload["failed"]} for row, payload in found if payload.get("failed")]
     measure = MEASURES[plan.task]
-    fields = (*(ROUND_FIELDS if plan.task == "round" else TRAINING_FIELDS), *COST_FIELDS)
+    fields = (*((*ROUND_FIELDS, ROUND_ITSELF) if plan.task == "round" else TRAINING_FIELDS), *COST_FIELDS)
     keys = ("challenge", "value", "scheme", "ours", "side_information")
     rows = [_without_empty(row) for row in over_seeds(found, keys, fields)]
     axes = {name: label_of(challenge.axis) for name, challenge in plan.chosen().items()}
     won = [row | {"axis": axes[row["challenge"]]} for row in winners(rows, measure)]
-    return Comparison(plan, rows, won, refused, failed + unequal(rows))
+    return Comparison(plan, rows, won, refused, failed + unequal(rows), curves_of(found))
+
+
+def curves_of(found: Sequence[tuple[Row, Payload]]) -> list[Row]:
+    """Return the test accuracy after every round, a mean over the seeds, of jobs that train."""
+    told = [
+        (row, {"rows": [{"round": number, "test_accuracy": accuracy} for number, accuracy in payload["curve"]]})
+        for row, payload in found
+        if "curve" in payload
+    ]
+    return over_seeds(told, ("challenge", "value", "scheme", "round"), ("test_accuracy",))
 
 
 def unequal(rows: Sequence[Row]) -> list[Row]:
@@ -133,7 +147,7 @@ def jobs_of(plan: Plan) -> tuple[list[tuple[Row, Job]], list[Row]]:
                     "scheme": entrant.name,
                     "ours": entrant.ours,
                 }
-                settings = plan.settings | challenge.settings_at(place) | _entering(entrant, challenge)
+                settings = challenge.settings_at(place, plan.settings) | _entering(entrant, challenge)
                 if reason := refusal(plan, entrant, settings):
                     refused.append(about | {"reason": reason})
                     continue
@@ -183,11 +197,22 @@ def run_or_tell(job: Job, work: Path) -> Payload:
         return {"rows": [], "failed": str(error)}
 
 
+def _with_words(payload: Payload) -> Payload:
+    """Tell side information in one line; a federated run has it as a list."""
+    rows = [
+        row | {"side_information": ", ".join(told) or "none"}
+        if isinstance(told := row.get("side_information"), list)
+        else row
+        for row in payload["rows"]
+    ]
+    return payload | {"rows": rows}
+
+
 def _without_empty(row: Row) -> Row:
     """Leave out fields that the scheme does not measure."""
     return {name: value for name, value in row.items() if value is not None and value != [None] * row["seeds"]}
 
 
-def names_of(rows: Sequence[Row], field_name: str) -> list[str]:
+def names_of(rows: Sequence[Row], field_name: str) -> list[Any]:
     """Return the different values of a field in order."""
     return list(dict.fromkeys(row[field_name] for row in rows))

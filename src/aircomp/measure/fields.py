@@ -94,6 +94,11 @@ FIELDS = {
     "our_verdict": Field(
         "our verdict", "`wins` or `loses` if the interval of that margin leaves out zero, `tie` if not."
     ),
+    "points": Field("points", "How many points a challenge has."),
+    "winners": Field("best", "The schemes that are best somewhere, and at how many points of a challenge."),
+    "our_lowest": Field("our lowest margin", "The margin of our best digital scheme where it does worst."),
+    "our_highest": Field("our highest margin", "The margin of our best digital scheme where it does best."),
+    "our_verdicts": Field("our verdicts", "At how many points our best digital scheme wins, loses or ties."),
     "reason": Field("reason", "Why a scheme cannot serve a challenge, or why a job failed."),
     "phase_deg": Field("phase error", "The standard deviation of the devices' phases.", "degrees"),
     "csi_correlation": Field("correlation of belief and channel", "How well devices know their channel; 1 is exactly."),
@@ -103,6 +108,9 @@ FIELDS = {
         "corrupted devices", "The share of active devices that send something other than their update.", "share"
     ),
     "alpha": Field("Dirichlet concentration", "How alike the devices' data are; at 0.1 a device holds few classes."),
+    "update_correlation": Field(
+        "correlation of updates", "The mean cosine between the updates of two devices: 1 if all devices agree."
+    ),
     "block_error_rate": Field("lost blocks", "The share of coded blocks that arrived with errors.", "share"),
     "vote_error": Field(
         "wrong votes", "The share of parameters where the decoded sign is not that of the majority.", "share"

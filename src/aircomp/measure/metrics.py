@@ -9,6 +9,7 @@ a fixed order. Where a ratio's denominator is zero (nobody transmitted), an erro
 import math
 from collections.abc import Iterator
 
+import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
@@ -78,6 +79,14 @@ def vector_nmse(truth: Float[Tensor, "*shape"], estimate: Float[Tensor, "*shape"
 def vector_gain(truth: Float[Tensor, "*shape"], estimate: Float[Tensor, "*shape"]) -> float:
     r"""Return $\langle\hat u, u\rangle/\lVert u\rVert^2$: the length of an update along the true one, 1 if unbiased."""
     return ((estimate.double() * truth.double()).sum() / truth.double().square().sum()).item()
+
+
+def mean_cosine(updates: Float[Tensor, "devices params"]) -> float:
+    """Return the mean cosine between the updates of two devices, over all pairs; 0 if there is no pair."""
+    directions = torch.nn.functional.normalize(updates.double(), dim=1)
+    number = len(updates)
+    pairs = directions.sum(dim=0).square().sum() - directions.square().sum()
+    return pairs.item() / max(number * (number - 1), 1)
 
 
 def pupe(truth: Real[Tensor, "slots codewords"], counts: Real[Tensor, "slots codewords"]) -> float:

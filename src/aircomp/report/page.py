@@ -48,7 +48,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a result; a field with a `<field>_std` beside it is shown with that spread."""
+    """Rows of a result; a field with a `<field>_std` beside it is shown with that spread.
+
+    A row with a `command` links to that command, where a section has it.
+    """
 
     title: str
     columns: dict[str, str]
@@ -102,7 +105,17 @@ def render(title: str, sections: Sequence[Section], *, lead: str = "") -> str:
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
     text = {"title": title, "lead": lead, "style": style, "script": script, "policy": policy}
     helpers = {"points": _points, "shown": _shown, "config_text": _config_text, "href": _href}
+    helpers |= {"anchors": _anchors(sections)}
     return _template().render(sections=sections, **text, **helpers)
+
+
+def _anchors(sections: Sequence[Section]) -> dict[str, str]:
+    """Return where each command stands on the page; of several places the first."""
+    found: dict[str, str] = {}
+    for place, section in enumerate(sections, 1):
+        for number, command in enumerate(section.commands, 1):
+            found.setdefault(command, f"command-{place}-{number}")
+    return found
 
 
 @cache
@@ -144,10 +157,16 @@ class _Cell:
 
 
 @dataclass(frozen=True)
+class _ShownRow:
+    cells: list[_Cell]
+    command: str | None
+
+
+@dataclass(frozen=True)
 class _ShownTable:
     title: str
     headings: list[_Cell]
-    rows: list[list[_Cell]]
+    rows: list[_ShownRow]
     note: str
 
 
@@ -155,7 +174,10 @@ def _shown(table: Table) -> _ShownTable:
     """Return a table as the template writes it."""
     numeric = {name for name in table.columns if any(as_number(row.get(name)) is not None for row in table.rows)}
     headings = [_Cell(heading, "number" if name in numeric else "") for name, heading in table.columns.items()]
-    rows = [[_cell(row, name, name in numeric) for name in table.columns] for row in table.rows[:MOST_ROWS]]
+    rows = [
+        _ShownRow([_cell(row, name, name in numeric) for name in table.columns], row.get("command"))
+        for row in table.rows[:MOST_ROWS]
+    ]
     note = table.note
     if len(table.rows) > MOST_ROWS:
         note = f"{note} Only the first {MOST_ROWS:,} of {len(table.rows):,} rows are shown.".strip()

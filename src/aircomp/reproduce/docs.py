@@ -87,8 +87,13 @@ class Expected:
 
 def write_pages(docs: Path) -> list[Path]:
     """Write every page and figure that is made of expected results; return those that changed."""
+    return write_changed(pages(docs))
+
+
+def write_changed(texts: dict[Path, str]) -> list[Path]:
+    """Write the files whose text is another one than before, and return them."""
     changed = []
-    for path, text in pages(docs).items():
+    for path, text in texts.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
             changed.append(path)

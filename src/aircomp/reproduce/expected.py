@@ -17,7 +17,7 @@ FLOOR = 0.02
 """A band is never narrower than two points, or two per cent of a number above one: three seeds may agree by chance."""
 UNCHECKED = ("seconds",)
 """Measured, but not a property of the software alone."""
-SETTINGS = ("snr_db", "local_steps", "scale", "antennas")
+SETTINGS = ("snr_db", "local_steps", "scale", "antennas", "value")
 """Numbers that tell a row from the others, as words do."""
 
 
@@ -56,11 +56,16 @@ def expectation_of(result: dict[str, Any]) -> dict[str, Any]:
         kept = dict(identity(row)) | {"seeds": row.get("seeds")}
         for name in (key.removesuffix("_std") for key in row if key.endswith("_std")):
             if row[name] is not None and name not in UNCHECKED:
-                band = max(SPREADS * (row[f"{name}_std"] or 0.0), FLOOR * max(1.0, abs(row[name])))
-                kept |= {name: round(row[name], 4), f"{name}_band": round(band, 4)} | _spread(row, name)
+                kept |= banded(row, name, FLOOR * max(1.0, abs(row[name])))
         rows.append(kept)
     about = {key: result[key] for key in ("command", "version", "environment")}
     return about | {"core_seconds": result["config"]["core_seconds"], "rows": [r for r in rows if measured(r)]}
+
+
+def banded(row: Row, name: str, narrowest: float, decimals: int = 4) -> Row:
+    """Return a field with its band, and what is known of its spread."""
+    band = max(SPREADS * (row.get(f"{name}_std") or 0.0), narrowest)
+    return {name: round(row[name], decimals), f"{name}_band": round(band, decimals)} | _spread(row, name)
 
 
 def _spread(row: Row, name: str) -> Row:
@@ -68,7 +73,7 @@ def _spread(row: Row, name: str) -> Row:
     values = row.get(f"{name}_values")
     if values is None:
         return {}
-    std = row[f"{name}_std"]
+    std = row.get(f"{name}_std")
     return {
         f"{name}_std": None if std is None else round(std, 6),
         f"{name}_values": [None if value is None else round(value, 6) for value in values],

@@ -17,7 +17,7 @@ from aircomp.fl.configure import configure
 from aircomp.fl.evaluate import evaluate as evaluate_model
 from aircomp.fl.experiment import Experiment
 from aircomp.fl.round import Record
-from aircomp.fl.simulate import build_model, partition_of, simulate
+from aircomp.fl.simulate import Simulation, build_model, partition_of, simulate
 from aircomp.fl.start import load_start
 from aircomp.layer import CommunicationLayer
 from aircomp.measure.metrics import quantization_nmse
@@ -45,8 +45,12 @@ def simulate_job(job: Job, work: Path) -> Payload:
     """One federated run; `params`: preset and settings. Jobs needed are the layer it uses and the model it begins from."""
     experiment = _experiment(job, work)
     run = simulate(experiment)
-    curve = [[r["round"], r["test_accuracy"]] for r in run.metrics if r.get("test_accuracy") is not None]
-    return {"rows": [run.row], "curve": curve}
+    return {"rows": [run.row], "curve": curve_of(run)}
+
+
+def curve_of(run: Simulation) -> list[list[float]]:
+    """Return the test accuracy of every round that has one."""
+    return [[r["round"], r["test_accuracy"]] for r in run.metrics if r.get("test_accuracy") is not None]
 
 
 def treatments_job(job: Job, work: Path) -> Payload:
