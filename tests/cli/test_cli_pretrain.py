@@ -55,7 +55,8 @@ def test_a_preset_decides_what_is_trained(tmp_path, capsys):
     fragments, out = save_small_rounds(tmp_path / "fragments", raw=True), tmp_path / "code"
     quick = ["--codeword-length", "8", "--code.width", "4", "--data.batch-slots", "20", "--samples-per-epoch", "40"]
     run([str(fragments), "--preset", "learned-analog", *quick, "--seconds", "0.001", "--out", str(out)])
-    assert "held-out rounds, transmit SNR; 0.001 seconds spent, best 1" in capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "held-out rounds, transmit SNR; 0.001 seconds spent, best 1" in printed
     assert AnalogCode.load(out).networks.uses == 8
     assert isinstance(starting_point(["--resume", "--out", str(out)]), CodeSettings)
     assert isinstance(starting_point(["--preset", str(out / "config.toml")]), CodeSettings)

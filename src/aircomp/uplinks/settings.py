@@ -89,8 +89,7 @@ class UplinkSettings(Settings):
     codebook: Literal["auto", "layer", CodebookKind] = "auto"
     """Kind of random-access codebook; auto: what each decoder was designed for; layer: a trained one."""
     layer: Path | None = None
-    """Directory of a trained communication layer, for learned-analog of a trained code; by default the one that comes with
-    the package."""
+    """Directory of a trained communication layer, or of a trained analog code; by default the one of the package."""
     codeword_length: int = Field(default=64, ge=1)
     """Real channel uses of one slot (paper: l = 64); two-bases needs a power of two."""
     energy: Literal["equal", "matched"] = "equal"
