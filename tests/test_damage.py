@@ -18,8 +18,10 @@ from aircomp.errors import AirCompError, ArtefactError
 from aircomp.fl.experiment import Experiment, load_experiment, read_toml
 from aircomp.fl.simulate import simulate
 from aircomp.layer import CommunicationLayer
+from aircomp.layer.analog_code import AnalogCode
 from aircomp.report.runs import read_runs
 from aircomp.reproduce.jobs import Job
+from aircomp.train.code import CodeSettings, pretrain_code
 from aircomp.train.fit import pretrain
 from aircomp.train.fragments import load_round
 from aircomp.train.recipe import load_preset
@@ -51,12 +53,14 @@ def whole(tmp_path_factory) -> Path:
     save_small_rounds(place / "fragments", raw=True)
     (place / "fragments" / "fragments.json").write_text('{"order": "popularity"}')
     pretrain([place / "fragments"], load_preset("short").changed(**RECIPE), place / "layer")
+    pretrain_code([place / "fragments"], CODE, place / "code")
     job = {"kind": "k", "params": {}, "seconds": 1.0, "rows": [{"accuracy": 1.0}]}
     (place / f"{JOB.key}.json").write_text(json.dumps(job))
     return place
 
 
 JOB = Job("k", {})
+CODE = CodeSettings.parse({"epochs": 1, "codeword_length": 8, "code": {"width": 4}, "data": {"batch_slots": 20}})
 
 
 def resume(place: Path) -> None:
@@ -80,6 +84,8 @@ READERS: dict[str, Callable[[Path], object]] = {
     "layer/checkpoint/training.safetensors": train_on,
     "layer/layer.json": lambda place: CommunicationLayer.load(place / "layer"),
     "layer/layer.safetensors": lambda place: CommunicationLayer.load(place / "layer"),
+    "code/layer.json": lambda place: AnalogCode.load(place / "code"),
+    "code/layer.safetensors": lambda place: AnalogCode.load(place / "code"),
     "fragments/round_00000.safetensors": lambda place: load_round(place / "fragments" / "round_00000.safetensors"),
     f"{JOB.key}.json": JOB.payload,
 }

@@ -236,7 +236,13 @@ def test_uplinks_decoders_and_rules_combine_freely(uplink, rule):
 
 @pytest.mark.parametrize(
     ("uplink", "rule"),
-    [("baa", "mean"), ("obda", "sign-vote"), ("tdma-vq", "trimmed-mean"), ("perfect", "majority-vote")],
+    [
+        ("baa", "mean"),
+        ("learned-analog", "mean"),
+        ("obda", "sign-vote"),
+        ("tdma-vq", "trimmed-mean"),
+        ("perfect", "majority-vote"),
+    ],
 )
 def test_every_form_of_output_moves_the_model(uplink, rule):
     """A mean, a vote, vectors and counts, as `communicate` gives them."""

@@ -3,6 +3,8 @@ import pytest
 from aircomp.cli.pretrain import run, starting_point
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer import CommunicationLayer
+from aircomp.layer.analog_code import AnalogCode
+from aircomp.train.code import CodeSettings
 from aircomp.train.recipe import load_preset
 from helpers.fragments import save_small_rounds
 from helpers.settings import RECIPE, flags
@@ -46,3 +48,19 @@ def test_a_preset_decides_the_defaults():
     assert starting_point(["a", "--preset", "paper"]) == load_preset("paper")
     assert starting_point(["a", "--preset=short"]) == load_preset("short")
     assert starting_point(["a"]) == load_preset("default")
+
+
+@pytest.mark.seconds
+def test_a_preset_decides_what_is_trained(tmp_path, capsys):
+    fragments, out = save_small_rounds(tmp_path / "fragments", raw=True), tmp_path / "code"
+    quick = ["--codeword-length", "8", "--code.width", "4", "--data.batch-slots", "20", "--samples-per-epoch", "40"]
+    run([str(fragments), "--preset", "learned-analog", *quick, "--seconds", "0.001", "--out", str(out)])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "held-out rounds, transmit SNR; 0.001 seconds spent, best 1" in printed
+    assert AnalogCode.load(out).networks.uses == 8
+    assert isinstance(starting_point(["--resume", "--out", str(out)]), CodeSettings)
+    assert isinstance(starting_point(["--preset", str(out / "config.toml")]), CodeSettings)
+    with pytest.raises(ConfigError, match="did you mean 'learned-analog'"):
+        run([str(fragments), "--preset", "learned-analogue"])
+    with pytest.raises(ConfigError, match=r"net\.filters"):
+        run([str(fragments), "--preset", "learned-analog", "--net.filters", "4"])

@@ -9,31 +9,28 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from aircomp.cli.common import given_settings, output_directory, parse, print_table, progress_bar, value_of
+from aircomp.common.artefact import read_toml
 from aircomp.common.settings import check_given
-from aircomp.errors import ConfigError
+from aircomp.errors import ConfigError, unknown_name
 from aircomp.measure.fields import columns_of
+from aircomp.train.code import PRESETS as CODE_PRESETS
+from aircomp.train.code import CodeSettings, pretrain_code
 from aircomp.train.fit import pretrain
-from aircomp.train.recipe import PretrainSettings, load_preset, read_toml
+from aircomp.train.recipe import PRESETS, PretrainSettings
 
+CODE_COLUMNS = ("snr_db", "update_nmse")
 COLUMNS = ("snr_db", "count_accuracy", "update_nmse_hard", "update_nmse_soft", "num_active_mae")
 
 
-@dataclass(frozen=True)
-class Options:
-    """Train codebook and decoder end to end on saved fragments; every setting of the preset can be overridden.
+@dataclass(frozen=True, kw_only=True)
+class _Where:
+    """What is trained on, and where to."""
 
-    Examples:
-      aircomp pretrain runs/fragments-resnet --preset short --out runs/layer
-      aircomp pretrain runs/fragments-resnet runs/fragments-digits --seed 1
-      aircomp pretrain runs/fragments-resnet --net.num-layers 5 --codebook.no-learned
-      aircomp pretrain runs/fragments-resnet --resume --out runs/layer
-    """
-
-    fragments: tyro.conf.Positional[tuple[Path, ...]]
+    fragments: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Fragments directories, from `aircomp collect`."""
-    settings: Annotated[PretrainSettings, tyro.conf.arg(name="")]
     preset: str = "default"
-    """default, short (a quarter of an hour), round (the package's layer), paper, or a TOML file of your own."""
+    """default, short (a quarter of an hour), round (the package's layer), paper, learned-analog (an analog code, from raw
+    fragments), or a TOML file of your own."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to compute."""
     out: Path | None = None
@@ -44,13 +41,40 @@ class Options:
     """Replace what is in --out."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options(_Where):
+    """Train codebook and decoder end to end on saved fragments; every setting of the preset can be overridden.
+
+    Examples:
+      aircomp pretrain runs/fragments-resnet --preset short --out runs/layer
+      aircomp pretrain runs/fragments-resnet runs/fragments-digits --seed 1
+      aircomp pretrain runs/fragments-resnet --net.num-layers 5 --codebook.no-learned
+      aircomp pretrain runs/fragments-resnet --resume --out runs/layer
+      aircomp pretrain runs/fragments-raw --preset learned-analog --out runs/code
+    """
+
+    settings: Annotated[PretrainSettings, tyro.conf.arg(name="")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeOptions(_Where):
+    """Train both networks of an analog code on saved raw fragments; every setting of the preset can be overridden.
+
+    Examples:
+      aircomp pretrain runs/fragments-raw --preset learned-analog --out runs/code
+      aircomp pretrain runs/fragments-raw --preset learned-analog --code.form free
+    """
+
+    settings: Annotated[CodeSettings, tyro.conf.arg(name="")]
+
+
 def run(args: Sequence[str]) -> None:
     """Parse, train, summarise."""
-    options = parse(Options, args, "pretrain", Options((), starting_point(args)))
+    options = parsed(args)
     if not options.fragments:
         raise ConfigError("no fragments directory was given; make one with aircomp collect and name it")
     settings = options.settings
-    check_given(settings, given_settings(PretrainSettings, args))
+    check_given(settings, given_settings(type(settings), args))
     with (
         output_directory(options.out, "layer", resume=options.resume) as out,
         progress_bar("pretrain", settings.epochs) as (progress, task),
@@ -61,24 +85,40 @@ def run(args: Sequence[str]) -> None:
             note += f", at most {record['seconds_left'] / 60:.0f} min left"
             progress.update(task, completed=record["epoch"], note=note)
 
-        layer = pretrain(
-            options.fragments,
-            settings,
-            out,
-            on_epoch=show,
-            resume=options.resume,
-            overwrite=options.overwrite,
-            device=options.device,
-        )
+        keywords: Any = {
+            "on_epoch": show,
+            "resume": options.resume,
+            "overwrite": options.overwrite,
+        }  # Any: of two calls
+        keywords["device"] = options.device
+        if isinstance(settings, CodeSettings):
+            columns, layer = CODE_COLUMNS, pretrain_code(options.fragments, settings, out, **keywords)
+        else:
+            columns, layer = COLUMNS, pretrain(options.fragments, settings, out, **keywords)
     training = layer.training
     title = f"held-out rounds, {training['test'][0]['snr_reference']} SNR; {training['ended']}, best {training['best_epoch']}"
-    print_table(title, training["test"], columns_of(COLUMNS))
+    print_table(title, training["test"], columns_of(columns))
     print(out / "layer.safetensors")
 
 
-def starting_point(args: Sequence[str]) -> PretrainSettings:
+def parsed(args: Sequence[str]) -> Options | CodeOptions:
+    """Parse into the options of what the preset trains."""
+    start = starting_point(args)
+    if isinstance(start, CodeSettings):
+        return parse(CodeOptions, args, "pretrain", CodeOptions(settings=start))
+    return parse(Options, args, "pretrain", Options(settings=start))
+
+
+def starting_point(args: Sequence[str]) -> PretrainSettings | CodeSettings:
     """Return the settings that the command line overrides: the preset's, or a resumed training's own."""
-    preset, out = value_of(args, "--preset"), value_of(args, "--out")
-    if preset is None and "--resume" in args and out and os.path.lexists(Path(out) / "config.toml"):
-        return read_toml(Path(out) / "config.toml")
-    return load_preset(preset or "default")
+    preset, out = value_of(args, "--preset") or "default", value_of(args, "--out")
+    if value_of(args, "--preset") is None and "--resume" in args and out and os.path.lexists(Path(out) / "config.toml"):
+        preset = str(Path(out) / "config.toml")
+    if preset.endswith(".toml"):
+        of_code = os.path.lexists(preset) and "code" in read_toml(Path(preset))
+        return CODE_PRESETS.read(Path(preset)) if of_code else PRESETS.read(Path(preset))
+    if preset in CODE_PRESETS.names():
+        return CODE_PRESETS.load(preset)
+    if preset not in PRESETS.names():
+        raise unknown_name("preset", preset, [*PRESETS.names(), *CODE_PRESETS.names()])
+    return PRESETS.load(preset)

@@ -15,6 +15,8 @@ from torch import Tensor
 
 SMALLEST = 1e-30
 """The limit of a layer without updates."""
+LEAST_ENERGY = 1e-4
+"""The least energy of a layer, over the mean: a layer without updates is not sent infinitely loud."""
 
 
 def layer_means(values: Float[Tensor, " params"], layers: Int[Tensor, " params"]) -> Float[Tensor, " layers"]:
@@ -27,6 +29,18 @@ def layer_means(values: Float[Tensor, " params"], layers: Int[Tensor, " params"]
 def layer_scales(values: Float[Tensor, " params"], layers: Int[Tensor, " params"]) -> Float[Tensor, " layers"]:
     """Return the root mean square of every layer."""
     return layer_means(values.double().square(), layers).sqrt().to(values)
+
+
+def layer_gains(values: Float[Tensor, " params"], layers: Int[Tensor, " params"]) -> Float[Tensor, " layers"]:
+    """Return how loud analog schemes send every layer: its energy to the power of -1/4 (`uplinks/analog.py` says why)."""
+    energy = layer_means(values.double().square(), layers)
+    least = LEAST_ENERGY * float(energy[layers].mean())
+    return energy.clamp(min=least).pow(-0.25) if least > 0 else torch.ones_like(energy)
+
+
+def layer_energies(gains: Float[Tensor, " slots"]) -> Float[Tensor, " slots"]:
+    """Return the logarithm of the energy with which the layer of each slot is sent, over the mean, as its gain tells it."""
+    return -2 * gains.log() - gains.double().pow(-2).mean().log().to(gains)
 
 
 @dataclass(frozen=True)

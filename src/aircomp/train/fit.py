@@ -1,39 +1,27 @@
 """Training codebook and decoder end to end (Sec. III-E, Hyper-parameters): `aircomp pretrain`.
 
-An epoch is a number of optimiser steps (`train/step.py`) and one validation; after each, everything is on disk. Under
-torchrun several processes share the batches of every step (`train/distributed.py`).
+The loop is `train/loop.py`, a step of it `train/step.py`.
 """
 
-import math
-import statistics
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from aircomp.common import artefact, results
 from aircomp.common import rng as rngs
-from aircomp.common.checks import check_callable, check_device, check_number, check_path, check_type
-from aircomp.common.interrupt import deferred
 from aircomp.common.memory import check_memory
-from aircomp.common.outdir import as_directory
-from aircomp.errors import AirCompError, ConfigError, TrainingDiverged
-from aircomp.fl.journal import Journal, open_run, read_metrics
+from aircomp.common.results import Row
+from aircomp.errors import ConfigError
 from aircomp.layer import CommunicationLayer
 from aircomp.train import loss as losses
-from aircomp.train.distributed import Gradients, Team, team
+from aircomp.train.distributed import team
 from aircomp.train.held_out import measure_layer
+from aircomp.train.loop import Record, Training, check_training, run_training
 from aircomp.train.recipe import PretrainSettings, read_toml
 from aircomp.train.rounds import Batch, Split, blocks, choose_slots, draw, load_rounds, make_batch
-from aircomp.train.state import Progress, TrainingState, load_checkpoint, save_checkpoint
 from aircomp.train.step import LayerModel, batch_loss, train_step
-
-Record = dict[str, Any]
-TERMS = [field.name for field in fields(losses.Terms)]
 
 
 def pretrain(
@@ -65,210 +53,63 @@ def pretrain(
     Raises:
         TrainingDiverged: If the loss stops being finite; the best layer so far is kept.
     """
-    check_type("directories", directories, (list, tuple), "a list of fragments directories")
-    if not directories:
-        raise ConfigError("directories is empty; expected at least one fragments directory")
-    for path in directories:
-        check_path("directories", path)
-    check_path("out", out)
-    check_type("settings", settings, PretrainSettings, "PretrainSettings, such as load_preset('short')")
-    check_device("device", device)
-    if batches_per_step is not None:
-        check_number("batches_per_step", batches_per_step, low=1, high=65_536, integer=True)
-    if on_epoch is not None:
-        check_callable("on_epoch", on_epoch, "of a record")
+    paths, directory = check_training(directories, settings, out, PretrainSettings, on_epoch, device, batches_per_step)
     with team() as processes:
-        directory = as_directory(out)
-        split = load_rounds([Path(d) for d in directories], settings.data, seed=settings.seed)
+        split = load_rounds(paths, settings.data, seed=settings.seed)
         if settings.loss.quantization and any(r.mean_fragments is None for r in [*split.train, *split.validation]):
             raise ConfigError("loss.quantization needs raw fragments, which some rounds lack; collect with --raw")
         check_memory(settings.memory_needs(split.num_codewords))
-        if batches_per_step is None:
-            batches_per_step = processes.size
-        training = _Training(settings, split, directory, device, on_epoch, batches_per_step, processes)
-        if not processes.leads:
-            return training.run(resume=resume)
-        with open_run(directory, settings, command="pretrain", resume=resume, overwrite=overwrite, read=read_toml):
-            return training.run(resume=resume)
-
-
-@dataclass
-class _Training:
-    """One training's parts, so that `run` reads as the loop that it is."""
-
-    settings: PretrainSettings
-    split: Split
-    out: Path
-    device: str
-    on_epoch: Callable[[Record], None] | None
-    batches_per_step: int
-    team: Team
-
-    def __post_init__(self) -> None:
-        settings, data = self.settings, self.settings.data
-        self.device = self.team.device(self.device)
-        self.model = LayerModel(settings, self.split.num_codewords).to(self.device)
-        learned = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.Adam(learned, lr=settings.learning_rate)
-        self.gradients = Gradients(learned, self.batches_per_step, self.team)
-        rng = rngs.generator(settings.seed, "training slots")
-        self.slots = choose_slots(self.split.train, data.train_samples, data.batch_slots, rng=rng)
-        self.validation = validation_batches(self.split, settings)
-        self.checkpoint = self.out / "checkpoint" / "training.safetensors"
-        popularities = [r.popularity for r in [*self.split.train, *self.split.validation]]
-        identity = [settings.identity, artefact.tensor_hash(*popularities)]
-        # steps of one batch, the usual ones, do not say so: trainings begun before there were others can be resumed
-        identity += [self.batches_per_step] if self.batches_per_step > 1 else []
-        self.identity = artefact.config_hash(identity)
-        if not self._plan(epoch=1):
-            raise ConfigError(
-                f"batches_per_step = {self.batches_per_step}, but an epoch has fewer batches; lower it or data.batch_slots"
-            )
-
-    def run(self, *, resume: bool) -> CommunicationLayer:
-        state = load_checkpoint(self.checkpoint, self.model, self.optimizer, self.identity) if resume else None
-        if state is None:
-            state = TrainingState(Progress(self.settings.rate(1)), {}, {})
-        self._check_replicas(state.progress, f"not all processes see {self.out}; put --out where they all can read it")
-        journal = self._journal(state.progress)
-        try:
-            while state.progress.ended(self.settings) is None:
-                state = self._epoch(state, journal)
-        except TrainingDiverged as error:
-            raise self._diverged(error, state.progress) from None
-        finally:  # the end, Ctrl-C or an error
-            with deferred():
-                journal.close()
-                if state.progress.epoch and self.team.leads:
-                    self._layer(state.progress, state.last).save(self.out / "last")
-        return self._finish(state)
-
-    def _journal(self, progress: Progress) -> Journal:
-        if not self.team.leads:
-            return Journal(None, [], step="epoch")
-        return Journal(self.out, read_metrics(self.out / "metrics.jsonl", progress.epoch, step="epoch"), step="epoch")
-
-    def _check_replicas(self, progress: Progress, otherwise: str) -> None:
-        """See that all processes have the same parameters, bit by bit, after the same epoch."""
-        if self.team.size > 1:
-            epoch = torch.tensor(progress.epoch)
-            if not self.team.agrees(artefact.tensor_hash(epoch, *self.model.state_dict().values())):
-                raise AirCompError(otherwise)
-
-    def _epoch(self, state: TrainingState, journal: Journal) -> TrainingState:
-        begun = time.perf_counter()
-        progress, number = state.progress, state.progress.epoch + 1
-        for group in self.optimizer.param_groups:
-            group["lr"] = progress.learning_rate
-        trained = self._train(number)
-        seconds_training = time.perf_counter() - begun
-        validated = self._validate()
-        if not math.isfinite(validated["loss"]):
-            raise TrainingDiverged(f"the validation loss is {validated['loss']:g}")
-        seconds = self.team.leaders(time.perf_counter() - begun)  # when time is up, it is up for all
-        after = progress.advance(validated["loss"], seconds, self.settings)
-        self._check_replicas(
-            after, f"the processes' models differ after epoch {number}; use one kind of machine and torch"
+        training = _Training(
+            settings,
+            split,
+            out=directory,
+            device=device,
+            on_epoch=on_epoch,
+            batches_per_step=batches_per_step,
+            team=processes,
         )
-        last = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
-        best = last if after.best_epoch == number else state.best
-        record: Record = {"epoch": number, "learning_rate": progress.learning_rate}
-        record |= {f"train_{k}": v for k, v in trained.items() if k != "samples"}
-        record |= {f"validation_{k}": v for k, v in validated.items()}
-        record |= {
-            "best_epoch": after.best_epoch,
-            "seconds": seconds,
-            "seconds_left": after.seconds_left(self.settings),
-        }
-        record["samples_per_second"] = trained["samples"] / seconds_training
-        after_epoch = TrainingState(after, best, last)
-        if self.team.leads:
-            with deferred():
-                self._keep(after_epoch, record, journal)
-        return after_epoch
+        return run_training(training, read_toml, resume=resume, overwrite=overwrite)
 
-    def _keep(self, state: TrainingState, record: Record, journal: Journal) -> None:
-        """Put an epoch on disk and tell of it."""
-        journal.add(record)
-        save_checkpoint(self.checkpoint, state, self.optimizer, self.identity)
-        if state.progress.best_epoch == state.progress.epoch:
-            self._layer(state.progress, state.best).save(self.out)
-        if self.on_epoch:
-            self.on_epoch(record)
 
-    def _plan(self, epoch: int) -> list[tuple[int, Tensor]]:
-        """Return the batches of an epoch, whole steps of them: numbers of rounds, and slots."""
-        data = self.settings.data
-        plan = blocks(self.slots, data.batch_slots, rng=rngs.generator(self.settings.seed, "batches", epoch))
-        if self.settings.samples_per_epoch is not None:
-            plan = plan[: -(-self.settings.samples_per_epoch // data.batch_slots)]
-        return plan[: len(plan) // self.batches_per_step * self.batches_per_step]
+class _Training(Training[LayerModel, CommunicationLayer, Batch]):
+    """The training of a communication layer."""
 
-    def _train(self, epoch: int) -> dict[str, float]:
-        settings, plan = self.settings, self._plan(epoch)
-        self.model.train()
-        found = []
-        for place, (number, slots) in self.team.share(list(enumerate(plan))):
-            rng = rngs.generator(settings.seed, "training channel", epoch, place)
-            batch = draw(self.split.train[number], slots, settings.data, rng=rng).to(self.device)
-            terms = train_step(self.model, self.optimizer, batch, settings, rng=rng, gradients=self.gradients)
-            found.append(_numbers(terms))
-        return self._mean(found, len(plan)) | {"samples": sum(len(slots) for _, slots in plan)}
+    Terms = losses.Terms
 
-    @torch.no_grad()
-    def _validate(self) -> dict[str, float]:
-        self.model.eval()
-        found = []
-        for place, batch in self.team.share(list(enumerate(self.validation))):
-            rng = rngs.generator(self.settings.seed, "validation noise", place)
-            found.append(_numbers(batch_loss(self.model, batch.to(self.device), self.settings.loss, rng=rng)))
-        return self._mean(found, len(self.validation))
+    def __init__(self, settings: PretrainSettings, split: Split, **options: Any):
+        self.settings, self.split = settings, split
+        data = settings.data
+        rng = rngs.generator(settings.seed, "training slots")
+        super().__init__(
+            settings,
+            LayerModel(settings, split.num_codewords),
+            choose_slots(split.train, data.train_samples, data.batch_slots, rng=rng),
+            data.batch_slots,
+            validation_batches(split, settings),
+            [r.popularity for r in [*split.train, *split.validation]],
+            **options,
+        )
 
-    def _mean(self, found: Sequence[list[float]], total: int) -> dict[str, float]:
-        """Average every term over the batches of all processes."""
-        mine = torch.tensor(found, dtype=torch.float64).view(len(found), len(TERMS))
-        means = {
-            name: statistics.fmean(c)
-            for name, c in zip(TERMS, self.team.interleave(mine, total).T.tolist(), strict=True)
-        }
-        return {"loss": means.pop("total"), **means}
+    def step(self, number: int, slots: Tensor, rng: torch.Generator) -> losses.Terms:
+        batch = draw(self.split.train[number], slots, self.settings.data, rng=rng).to(self.device)
+        return train_step(self.model, self.optimizer, batch, self.settings, rng=rng, gradients=self.gradients)
 
-    def _layer(self, progress: Progress, parameters: dict[str, Tensor]) -> CommunicationLayer:
-        """Make a layer of some parameters."""
+    def judge(self, batch: Batch, rng: torch.Generator) -> losses.Terms:
+        return batch_loss(self.model, batch.to(self.device), self.settings.loss, rng=rng)
+
+    def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> CommunicationLayer:
         model = LayerModel(self.settings, self.split.num_codewords).to(self.device)
         model.load_state_dict(parameters)
         model.eval().requires_grad_(False)
-        training = {
-            "epochs": progress.epoch,
-            "best_epoch": progress.best_epoch,
-            "validation_loss": progress.best_loss,
-            "seconds": round(progress.seconds, 1),
-            "ended": progress.ended(self.settings),
-            "batches_per_step": self.batches_per_step,
-            "num_active": self.split.num_active,
-            "rounds": self.split.names,
-        }
         config = self.settings.model_dump(mode="json")
         return CommunicationLayer(model.codebook(), model.net, config=config, training=training)
 
-    def _finish(self, state: TrainingState) -> CommunicationLayer:
-        """Measure the best layer on the held-out rounds, and write it with what was found."""
-        layer = self._layer(state.progress, state.best)
-        rows = measure_layer(layer, self.split.test, self.settings.data, seed=self.settings.seed)
-        layer.training["test"] = rows
-        if self.team.leads:
-            layer.save(self.out)
-            config = self.settings.model_dump(mode="json")
-            results.write_result(self.out / "result.json", "pretrain", config, self.settings.seed, rows)
-        return layer
+    def test(self, layer: CommunicationLayer) -> list[Row]:
+        return measure_layer(layer, self.split.test, self.settings.data, seed=self.settings.seed)
 
-    def _diverged(self, error: TrainingDiverged, progress: Progress) -> TrainingDiverged:
-        kept = f"the best layer, of epoch {progress.best_epoch}, is kept in {self.out}"
-        if progress.best_epoch == 0:
-            kept = "no epoch had ended, so there is no layer"
-        return TrainingDiverged(
-            f"training diverged in epoch {progress.epoch + 1} ({error}); {kept}; lower learning_rate or set clip_norm"
-        )
+    @property
+    def trained_on(self) -> dict[str, Any]:
+        return {"num_active": self.split.num_active, "rounds": self.split.names}
 
 
 def validation_batches(split: Split, settings: PretrainSettings) -> list[Batch]:
@@ -286,7 +127,3 @@ def validation_batches(split: Split, settings: PretrainSettings) -> list[Batch]:
         snr_db = data.snr_db_low + share * (data.snr_db_high - data.snr_db_low)
         found.append(make_batch(split.validation[number], chosen, snr_db, reference))
     return found
-
-
-def _numbers(terms: losses.Terms) -> list[float]:
-    return [float(getattr(terms, name).detach()) for name in TERMS]

@@ -19,13 +19,14 @@ LAYER_OBJECTS = 4_000
 """Bytes that the Python objects of one layer take, however few weights it has."""
 
 
-class PretrainSettings(Settings):
-    """Training of codebook and decoder, completely described (Sec. III-E, Hyper-parameters)."""
+class TrainingSettings(Settings):
+    """What all trainings have: how long, and how fast."""
 
+    EXAMPLE: ClassVar[str]
+    """A preset of them."""
     NEEDS: ClassVar[NeedsTable] = {
         "halve_after": needs("schedule", "halving"),
         "patience": needs("schedule", "halving"),
-        "loss.orthogonality": needs("codebook.learned", True) + needs("codebook.form", "product"),
     }
 
     seed: int = Field(default=0, ge=0)
@@ -49,17 +50,34 @@ class PretrainSettings(Settings):
     """By how much the validation loss must fall to count as an improvement (paper: 1e-6)."""
     clip_norm: float | None = Field(default=None, gt=0)
     """Largest norm of a gradient; a longer one is scaled down to it (paper: no limit)."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What determines the bits of every epoch: all settings but those that only say how long."""
+        return self.model_dump(mode="json", exclude=RUN_ONLY - ({"epochs"} if self.schedule == "cosine" else set()))
+
+    def rate(self, epoch: int) -> float:
+        """Return the learning rate of an epoch, counted from 1, before any halving."""
+        if self.schedule == "halving":
+            return self.learning_rate
+        return self.learning_rate * (1 + math.cos(math.pi * (epoch - 0.5) / self.epochs)) / 2
+
+
+class PretrainSettings(TrainingSettings):
+    """Training of codebook and decoder, completely described (Sec. III-E, Hyper-parameters)."""
+
+    EXAMPLE = "short"
+    NEEDS: ClassVar[NeedsTable] = {
+        **TrainingSettings.NEEDS,
+        "loss.orthogonality": needs("codebook.learned", True) + needs("codebook.form", "product"),
+    }
+
     codeword_length: int = Field(default=64, ge=1, le=65_536)
     """Real channel uses of one slot (paper: l = 64)."""
     net: AmpDaNetSettings = AmpDaNetSettings()
     codebook: CodebookSettings = CodebookSettings()
     loss: LossSettings = LossSettings()
     data: RoundsSettings = RoundsSettings()
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What determines the bits of every epoch: all settings but those that only say how long."""
-        return self.model_dump(mode="json", exclude=RUN_ONLY - ({"epochs"} if self.schedule == "cosine" else set()))
 
     def memory_needs(self, num_codewords: int) -> dict[str, int]:
         """Return bytes by what they are for, at the least, for `aircomp.common.memory.check_memory`."""
@@ -74,12 +92,6 @@ class PretrainSettings(Settings):
             * net.num_layers
             * (num_codewords + self.codeword_length),
         }
-
-    def rate(self, epoch: int) -> float:
-        """Return the learning rate of an epoch, counted from 1, before any halving."""
-        if self.schedule == "halving":
-            return self.learning_rate
-        return self.learning_rate * (1 + math.cos(math.pi * (epoch - 0.5) / self.epochs)) / 2
 
 
 PRESETS = Presets(PretrainSettings, "train", "presets")

@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -35,6 +35,7 @@ UNTOLD = 1.2
 rounds of the paper's ResNet: .24, .45, .72 and .96."""
 
 Order = Literal["popularity", "none", "cosine"]
+R = TypeVar("R")
 
 
 class RoundsSettings(Settings):
@@ -183,12 +184,7 @@ def load_rounds(directories: Sequence[Path], settings: RoundsSettings, *, seed: 
         ArtefactError: If a directory or file is missing, damaged, or does not go with the others.
         ConfigError: If a directory is given twice, or there are fewer than three rounds.
     """
-    resolved = [os.path.realpath(directory) for directory in directories]  # which takes a loop of links as it is
-    if len(set(resolved)) < len(resolved):
-        raise ConfigError("a fragments directory was given twice; rounds would be both trained on and held out")
-    files = [path for directory in directories for path in round_files(directory)]
-    if len(files) < 3:
-        raise ConfigError(f"{len(files)} rounds cannot be split into training, validation and test; collect 3 or more")
+    files = training_files(directories)
     rounds = [_load(path, settings, seed, index) for index, path in enumerate(files)]
     for path, loaded in zip(files, rounds, strict=True):
         if loaded.quant_codebook.shape != rounds[0].quant_codebook.shape:
@@ -199,10 +195,37 @@ def load_rounds(directories: Sequence[Path], settings: RoundsSettings, *, seed: 
     return split_rounds(rounds, settings, rng=rngs.generator(seed, "split of rounds"))
 
 
+def training_files(directories: Sequence[Path]) -> list[Path]:
+    """Return the round files of all directories.
+
+    Raises:
+        ArtefactError: If a directory has none.
+        ConfigError: If a directory is given twice, or there are fewer than three rounds.
+    """
+    resolved = [os.path.realpath(directory) for directory in directories]  # which takes a loop of links as it is
+    if len(set(resolved)) < len(resolved):
+        raise ConfigError("a fragments directory was given twice; rounds would be both trained on and held out")
+    files = [path for directory in directories for path in round_files(directory)]
+    if len(files) < 3:
+        raise ConfigError(f"{len(files)} rounds cannot be split into training, validation and test; collect 3 or more")
+    return files
+
+
 def split_rounds(rounds: Sequence[TrainingRound], settings: RoundsSettings, *, rng: torch.Generator) -> Split:
     """Deal whole rounds out at random: slots of one round are never in two parts."""
-    validation = max(1, round(settings.validation_fraction * len(rounds)))
-    test = max(1, round(settings.test_fraction * len(rounds)))
+    return Split(*deal(rounds, settings.validation_fraction, settings.test_fraction, rng=rng))
+
+
+def deal(
+    rounds: Sequence[R], validation_fraction: float, test_fraction: float, *, rng: torch.Generator
+) -> tuple[list[R], list[R], list[R]]:
+    """Deal rounds out to training, validation and test, at least one to each.
+
+    Raises:
+        ConfigError: If none is left to train on.
+    """
+    validation = max(1, round(validation_fraction * len(rounds)))
+    test = max(1, round(test_fraction * len(rounds)))
     train = len(rounds) - validation - test
     if train < 1:
         raise ConfigError(f"of {len(rounds)} rounds none is left to train on; lower the fractions or collect more")
@@ -214,7 +237,7 @@ def split_rounds(rounds: Sequence[TrainingRound], settings: RoundsSettings, *, r
             test,
         )
     shuffled = [rounds[i] for i in torch.randperm(len(rounds), generator=rng).tolist()]
-    return Split(shuffled[:train], shuffled[train : train + validation], shuffled[train + validation :])
+    return shuffled[:train], shuffled[train : train + validation], shuffled[train + validation :]
 
 
 def _load(path: Path, settings: RoundsSettings, seed: int, index: int) -> TrainingRound:
@@ -288,8 +311,18 @@ def requantize(saved: FragmentRound, *, curvature_aware: bool, rng: torch.Genera
     )
 
 
+@runtime_checkable
+class HasSlots(Protocol):
+    """A round of either kind of training."""
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of the round."""
+        ...
+
+
 def choose_slots(
-    rounds: Sequence[TrainingRound], total: int | None, batch_slots: int, *, rng: torch.Generator
+    rounds: Sequence[HasSlots], total: int | None, batch_slots: int, *, rng: torch.Generator
 ) -> list[Int[Tensor, " _"]]:
     """Draw about `total` slots (None: all) evenly from the rounds, whole batches of each where it has that many."""
     chosen = []

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from aircomp.common.artefact import expect_tensor, read_tensors, write_tensors
 from aircomp.errors import ArtefactError
-from aircomp.train.recipe import PretrainSettings
+from aircomp.train.recipe import TrainingSettings
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """What Adam keeps for every parameter."""
@@ -39,7 +39,7 @@ class Progress:
     seconds: float = 0.0
     """Spent in training, over all the times it was resumed."""
 
-    def advance(self, loss: float, seconds: float, settings: PretrainSettings) -> "Progress":
+    def advance(self, loss: float, seconds: float, settings: TrainingSettings) -> "Progress":
         """Return the progress after an epoch that ended with this validation loss."""
         done = replace(self, epoch=self.epoch + 1, seconds=self.seconds + seconds)
         if settings.schedule == "cosine":
@@ -51,7 +51,7 @@ class Progress:
             return replace(done, since_halving=waited)
         return replace(done, since_halving=0, learning_rate=self.learning_rate / 2)
 
-    def ended(self, settings: PretrainSettings) -> str | None:
+    def ended(self, settings: TrainingSettings) -> str | None:
         """Say why training is over, or None if it goes on."""
         if settings.schedule == "halving" and self.epoch - self.best_epoch >= settings.patience:
             return f"no improvement for {settings.patience} epochs"
@@ -61,7 +61,7 @@ class Progress:
             return f"{settings.seconds:g} seconds spent"
         return None
 
-    def seconds_left(self, settings: PretrainSettings) -> float:
+    def seconds_left(self, settings: TrainingSettings) -> float:
         """Return how long training may still take, to judge by its epochs so far; 0 if the next one would not fit."""
         one = self.seconds / max(self.epoch, 1)
         left = one * (settings.epochs - self.epoch)

@@ -8,7 +8,7 @@ Batch ── counts · C + noise ──► AmpDaNet ──► soft counts, K̂ �
 import math
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from aircomp.channel.awgn import transmit
 from aircomp.common import rng as rngs
@@ -109,12 +109,27 @@ def train_step(
     """
     optimizer.zero_grad(set_to_none=True)
     terms = batch_loss(model, batch, settings.loss, rng=rng)
-    terms.total.backward()
-    loss = terms.total.detach()
+    descend(model, optimizer, terms.total, settings.clip_norm, gradients)
+    return terms
+
+
+def descend(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    total: Tensor,
+    clip_norm: float | None,
+    gradients: Gradients | None = None,
+) -> None:
+    """Follow the gradient of a loss, or leave it to meet those of the step's other batches.
+
+    Raises:
+        TrainingDiverged: If loss or gradient is not finite; the parameters are then left as they were.
+    """
+    total.backward()
+    loss = total.detach()
     if gradients is not None and (loss := gradients.add(loss)) is None:
-        return terms  # other batches complete the step
-    norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm or math.inf)
+        return  # other batches complete the step
+    norm = nn.utils.clip_grad_norm_(model.parameters(), clip_norm or math.inf)
     if not torch.isfinite(norm + loss):
         raise TrainingDiverged(f"the loss is {float(loss):g} and the gradient's norm {float(norm):g}")
     optimizer.step()
-    return terms

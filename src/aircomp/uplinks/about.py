@@ -59,6 +59,9 @@ ABOUT = {
     "ca-dsgd": About("what a-dsgd does, behind its inverted gain", "in phase, by inversion", "Amiri and Gündüz 2020b"),
     "capacity": About("codeword indices, decoded together", "any", "bound: multiple-access capacity"),
     "compute-forward": About("whole numbers, of which sums arrive", "in phase", "bound: Nazer and Gastpar 2011"),
+    "learned-analog": About(
+        "its update, through a trained network", "in phase", f"{_OURS}; nomographic networks: Bouzinis et al. 2024"
+    ),
     "reed": About("its update, as energies of two tones", "any, many antennas", "Chen and Bozorgasl 2026"),
 }
 

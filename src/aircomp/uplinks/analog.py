@@ -35,7 +35,7 @@ from aircomp.common.settings import Settings
 from aircomp.decode.heard_pilots import in_phase
 from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, put, take
 from aircomp.encode.energy import limited, scale_to_one
-from aircomp.quantize.levels import layer_means
+from aircomp.quantize.levels import layer_gains, layer_means
 from aircomp.uplinks.base import (
     LARGEST_ENERGY,
     MEAN_ENERGY,
@@ -50,8 +50,6 @@ from aircomp.uplinks.base import (
 from aircomp.uplinks.outputs import Mean
 from aircomp.uplinks.piloted import check_pilots, hear_devices, plan_round
 
-LEAST_ENERGY = 1e-4
-"""The least energy of a layer, over the mean: a layer without updates is not sent infinitely loud."""
 NO_PEAK = 1e12
 """A limit that no slot reaches, not even if all energy of ten thousand devices and ten million slots were in one."""
 LEAST_DEVICES = 0.5
@@ -122,10 +120,9 @@ class AnalogUplink(Scheme):
         chosen = chosen_parameters(seed, size, air.room)
         layers = take(self.context.parameter_layers(size, self.fragment_length).to(base_update.device), chosen)
         own = take(base_update, chosen)
-        per_layer = layer_means(own.double().square(), layers)
-        least, loud = LEAST_ENERGY * float(per_layer[layers].mean()), torch.ones_like(per_layer)
-        if self.by_layer and least > 0:
-            loud = per_layer.clamp(min=least).pow(-0.25)
+        loud = layer_gains(own, layers)
+        if not self.by_layer:
+            loud = torch.ones_like(loud)
         kept = Kept(base_update, layers, loud[layers], chosen, Carrier(air, len(own), self.rotation))
         downlink = {"gains": loud.float()} | ({} if chosen is None else {"seed": seed})
         return Announced(size, air.num_uses, downlink, kept)

@@ -4,6 +4,7 @@ from typing import Any
 
 from aircomp.common.checks import check_choice, check_methods, check_number, check_type
 from aircomp.decode.base import Decoder
+from aircomp.layer.analog_code import AnalogCode
 from aircomp.uplinks.a_dsgd import KINDS as PROJECTED
 from aircomp.uplinks.a_dsgd import ADsgdUplink
 from aircomp.uplinks.analog import KINDS as ANALOG
@@ -19,6 +20,8 @@ from aircomp.uplinks.digital import DigitalUplink
 from aircomp.uplinks.ideal import IdealUplink
 from aircomp.uplinks.lattice import NAME as LATTICE
 from aircomp.uplinks.lattice import LatticeUplink
+from aircomp.uplinks.learned_analog import NAME as LEARNED_ANALOG
+from aircomp.uplinks.learned_analog import LearnedAnalogUplink
 from aircomp.uplinks.orthogonal import JOINT, OrthogonalUplink
 from aircomp.uplinks.orthogonal import KINDS as TDMA
 from aircomp.uplinks.perfect import PerfectUplink
@@ -44,6 +47,7 @@ RIVALS: tuple[str, ...] = (
     CHANNELCOMP,
     JOINT,
     LATTICE,
+    LEARNED_ANALOG,
 )
 """The schemes that send no codewords of a shared codebook."""
 
@@ -122,6 +126,10 @@ def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplin
         return LatticeUplink(settings.digits.clip, **air)
     if name == CHANNELCOMP:
         return ChannelCompUplink(settings.channelcomp, pilots=settings.pilots, **air)
+    if name == LEARNED_ANALOG:
+        code = AnalogCode.load(settings.layer, device=context.device)
+        length = settings.quantize.fragment_length
+        return LearnedAnalogUplink(code, fragment_length=length, pilots=settings.pilots, context=context)
     if name == "reed":
         return ReedUplink(pilots=settings.pilots, **air)
     return ADsgdUplink(name, settings.a_dsgd, pilots=settings.pilots, **air)

@@ -26,6 +26,7 @@ from aircomp.uplinks.blind_analog import NAME as BLIND_ANALOG
 from aircomp.uplinks.channelcomp import NAME as CHANNELCOMP
 from aircomp.uplinks.channelcomp import ChannelCompSettings
 from aircomp.uplinks.lattice import NAME as LATTICE
+from aircomp.uplinks.learned_analog import NAME as LEARNED_ANALOG
 from aircomp.uplinks.orthogonal import JOINT, TdmaSettings
 from aircomp.uplinks.orthogonal import KINDS as TDMA
 from aircomp.uplinks.positional import KINDS as DIGITS
@@ -35,10 +36,11 @@ from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteSettings
 
 ANALOG = (*IN_PHASE, BLIND_ANALOG)
-PILOTED = (*ANALOG, *DIGITS, *PROJECTED, "reed", CHANNELCOMP)
+PILOTED = (*ANALOG, *DIGITS, *PROJECTED, "reed", CHANNELCOMP, LEARNED_ANALOG)
 """The schemes that learn the number of devices from pilots."""
 _SLOTS = needs("name", Except("ideal"))
-_DIGITAL = needs("name", Except("ideal", *PILOTED, *TDMA, "tdma-coded", *VOTE, JOINT, LATTICE))
+_UNCODED = ("ideal", *PILOTED, *TDMA, "tdma-coded", *VOTE, JOINT, LATTICE)
+_DIGITAL = needs("name", Except(*_UNCODED))
 
 UNEQUAL = ("gamp", "posterior")
 """The decoders for codewords that differ in energy."""
@@ -49,8 +51,12 @@ class UplinkSettings(Settings):
 
     NEEDS: ClassVar[NeedsTable] = {
         "codebook": _DIGITAL,
-        "layer": (Needs({"name": ("amp-da-net",), "codebook": ("layer",)}, refused=True), *_DIGITAL),
-        "codeword_length": needs("name", Except("ideal", "amp-da-net")) + needs("codebook", Except("layer")),
+        "layer": (
+            Needs({"name": ("amp-da-net", LEARNED_ANALOG), "codebook": ("layer",)}, refused=True),
+            *needs("name", Except(*(name for name in _UNCODED if name != LEARNED_ANALOG))),
+        ),
+        "codeword_length": needs("name", Except("ideal", "amp-da-net", LEARNED_ANALOG))
+        + needs("codebook", Except("layer")),
         "energy": needs("name", *UNEQUAL, refused=True),
         "peak": (Needs({"energy": ("matched",), "name": (*ANALOG, *TDMA)}),),
         "rate": needs("name", *UNEQUAL, refused=True) + needs("codebook", "auto", "two-bases", refused=True),
@@ -84,7 +90,7 @@ class UplinkSettings(Settings):
     codebook: Literal["auto", "layer", CodebookKind] = "auto"
     """Kind of random-access codebook; auto: what each decoder was designed for; layer: a trained one."""
     layer: Path | None = None
-    """Directory of a trained communication layer; by default the one that comes with the package."""
+    """Directory of a trained communication layer, or of a trained analog code; by default the one of the package."""
     codeword_length: int = Field(default=64, ge=1)
     """Real channel uses of one slot (paper: l = 64); two-bases needs a power of two."""
     energy: Literal["equal", "matched"] = "equal"

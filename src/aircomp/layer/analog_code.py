@@ -1,0 +1,148 @@
+"""A trained analog code: the devices' network and the base station's, as one object.
+
+layer.safetensors   `encoder.…` and `estimator.…`
+layer.json          version, configuration, training summary, hash of the weights
+"""
+
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import aircomp
+from aircomp.common import rng as rngs
+from aircomp.common.artefact import expect_tensor, read_json, read_tensors, tensor_hash, write_json, write_tensors
+from aircomp.common.checks import check_path
+from aircomp.decode.analog_code import SumEstimator, inputs_of, outputs_of
+from aircomp.encode.analog_code import AnalogCodeSettings, AnalogEncoder, network
+from aircomp.errors import ArtefactError, ConfigError
+
+BUNDLED = ("weights", "learned-analog")
+MOST_BYTES, MOST_USES = 2**28, 65_536
+"""What a file may claim."""
+REMEDY = "restore it or train anew"
+
+
+class AnalogNetworks(nn.Module):
+    """The networks of both sides, with all that is learned.
+
+    Args:
+        settings: Their form and size.
+        fragment_length: Parameters of a fragment.
+        uses: Channel uses of a slot.
+        seed: What untrained weights are drawn from.
+    """
+
+    def __init__(self, settings: AnalogCodeSettings, fragment_length: int, uses: int, *, seed: int = 0):
+        super().__init__()
+        if settings.form == "systematic" and uses <= fragment_length:
+            raise ConfigError(
+                f"codeword_length = {uses}: the systematic form needs more uses than the {fragment_length} parameters of a "
+                "fragment; lengthen it"
+            )
+        self.settings, self.fragment_length, self.uses = settings, fragment_length, uses
+        rng = rngs.generator(seed, "analog code")
+        systematic = settings.form == "systematic"
+        self.encoder = AnalogEncoder(settings, fragment_length, uses, rng)
+        sizes = inputs_of(fragment_length, uses), settings.width, outputs_of(systematic, fragment_length)
+        self.estimator = SumEstimator(systematic, fragment_length, network(*sizes, rng))
+
+
+class AnalogCode:
+    """A trained analog code.
+
+    Examples:
+        >>> AnalogCode.load().networks.uses
+        64
+
+    Args:
+        networks: Those of both sides.
+        config: What made the code.
+        training: How the training went.
+    """
+
+    def __init__(
+        self, networks: AnalogNetworks, *, config: dict[str, Any] | None = None, training: dict[str, Any] | None = None
+    ):
+        self.networks, self.config, self.training = networks, config or {}, training or {}
+
+    def save(self, directory: str | Path) -> None:
+        """Write the layer directory; each of the two files is replaced as a whole."""
+        check_path("directory", directory)
+        networks = self.networks
+        weights = networks.state_dict()
+        sizes = {"code": networks.settings.model_dump(mode="json"), "fragment_length": networks.fragment_length}
+        description = {
+            "version": aircomp.__version__,
+            "config": self.config | sizes | {"codeword_length": networks.uses},
+            "training": self.training,
+            "weights_hash": _weights_hash(weights),
+        }
+        write_tensors(Path(directory) / "layer.safetensors", weights)
+        write_json(Path(directory) / "layer.json", description)
+
+    @classmethod
+    def load(cls, directory: str | Path | None = None, *, device: str | torch.device = "cpu") -> "AnalogCode":
+        """Read a layer directory, by default the one that comes with the package.
+
+        Raises:
+            ArtefactError: If a file is missing, damaged or foreign.
+        """
+        if directory is not None:
+            check_path("directory", directory)
+            return _read(Path(directory), device)
+        with resources.as_file(resources.files("aircomp").joinpath(*BUNDLED)) as bundled:
+            return _read(bundled, device)
+
+
+def _read(directory: Path, device: str | torch.device) -> AnalogCode:
+    path, description = directory / "layer.safetensors", _described(directory / "layer.json")
+    weights, _ = read_tensors(path, MOST_BYTES)
+    if _weights_hash(weights) != description["weights_hash"]:
+        raise ArtefactError(f"{path} does not hold the weights that layer.json describes; {REMEDY}")
+    networks = _built(directory / "layer.json", description["config"], weights)
+    expected = networks.state_dict()
+    for name, like in expected.items():
+        expect_tensor(path, weights, name, like.dtype, like.shape, REMEDY)
+    if len(weights) > len(expected):
+        raise ArtefactError(f"{path} holds more than the networks that layer.json describes; {REMEDY}")
+    networks.load_state_dict(weights)
+    networks = networks.to(device).eval().requires_grad_(False)
+    return AnalogCode(networks, config=description["config"], training=description["training"])
+
+
+def _described(path: Path) -> dict[str, Any]:
+    description = read_json(path)
+    fields = {"config": dict, "training": dict, "weights_hash": str}
+    is_code = isinstance(description, dict) and all(isinstance(description.get(k), t) for k, t in fields.items())
+    if not is_code or not isinstance(description["config"].get("code"), dict):
+        raise ArtefactError(
+            f"{path} does not describe an analog code; give a directory made by aircomp pretrain --preset learned-analog"
+        )
+    return description
+
+
+def _built(path: Path, config: dict[str, Any], weights: dict[str, Tensor]) -> AnalogNetworks:
+    """Build the networks that the description asks for, after seeing that the file has as many weights as they would."""
+    try:
+        settings = AnalogCodeSettings.parse(config["code"])
+    except ConfigError as error:
+        raise ArtefactError(f"{path}: config.code: {error}") from None
+    sizes = config.get("fragment_length"), config.get("codeword_length")
+    match sizes:
+        case (int() as d, int() as uses) if 1 <= d < uses <= MOST_USES:
+            pass
+        case _:
+            raise ArtefactError(
+                f"{path} claims {sizes[0]} parameters in {sizes[1]} uses; expected fewer parameters than uses, and at most "
+                f"{MOST_USES} of these; {REMEDY}"
+            )
+    if settings.width * (settings.width + uses) > sum(weight.numel() for weight in weights.values()):
+        raise ArtefactError(f"{path} describes larger networks than layer.safetensors holds; {REMEDY}")
+    return AnalogNetworks(settings, d, uses)
+
+
+def _weights_hash(weights: dict[str, Tensor]) -> str:
+    return tensor_hash(*(weights[name] for name in sorted(weights)))

@@ -1,0 +1,320 @@
+r"""Training an analog code end to end on saved rounds: `aircomp pretrain FRAGMENTS… --preset learned-analog`.
+
+    fragments of some devices ──► AnalogEncoder ──► sum, noise ──► SumEstimator ──► error of the mean ──► Adam
+
+The loss is the logarithm of the error's energy over that of the mean, so that every SNR weighs the same. The channel is
+that of the scheme: energy one for each slot and device, and noise by the SNR reference `transmit`. Each batch draws an SNR
+and a number of devices. Where a round has fewer, other rounds of its directory lend theirs.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from aircomp.common import rng as rngs
+from aircomp.common.results import Row
+from aircomp.common.settings import Presets, Settings
+from aircomp.decode.analog_code import Heard
+from aircomp.encode.analog_code import AnalogCodeSettings
+from aircomp.errors import ArtefactError, ConfigError
+from aircomp.layer.analog_code import AnalogCode, AnalogNetworks
+from aircomp.quantize.levels import layer_energies, layer_gains
+from aircomp.train.distributed import team
+from aircomp.train.fragments import load_round
+from aircomp.train.loop import Record, Training, check_training, run_training
+from aircomp.train.recipe import TrainingSettings
+from aircomp.train.rounds import blocks, choose_slots, deal, training_files
+from aircomp.train.step import descend
+
+SNR_DB = (-10.0, -5.0, 0.0, 5.0, 10.0, 15.0, 20.0)
+"""At which held-out rounds are measured."""
+
+
+class CodeRoundsSettings(Settings):
+    """What an analog code is trained on."""
+
+    validation_fraction: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the rounds that are used to choose the best epoch; at least one round."""
+    test_fraction: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the rounds kept for the final table; at least one round."""
+    validation_samples: int = Field(default=8_192, ge=1)
+    """Slots of the validation rounds; every epoch has the same slots and the same noise."""
+    batch_slots: int = Field(default=256, ge=1, le=65_536)
+    """Slots of one batch, all from one round."""
+    snr_db_low: float = Field(default=-10.0, ge=-40, le=60)
+    """Each batch draws its SNR uniformly in decibels, from here …"""
+    snr_db_high: float = Field(default=20.0, ge=-40, le=60)
+    """… to here."""
+    devices_low: int = Field(default=2, ge=1, le=10_000)
+    """Each batch draws its number of devices, small ones as often as large ones, from here …"""
+    devices_high: int = Field(default=40, ge=1, le=10_000)
+    """… to here, as far as the rounds have so many."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "CodeRoundsSettings":
+        if self.snr_db_low > self.snr_db_high:
+            raise ValueError(f"snr_db_low = {self.snr_db_low} is above snr_db_high = {self.snr_db_high}; swap them")
+        if self.devices_low > self.devices_high:
+            raise ValueError(f"devices_low = {self.devices_low} is above devices_high = {self.devices_high}; swap them")
+        if self.validation_fraction + self.test_fraction >= 1:
+            raise ValueError("validation_fraction and test_fraction leave nothing to train on; lower one of them")
+        return self
+
+
+class CodeSettings(TrainingSettings):
+    """Training of an analog code, completely described."""
+
+    EXAMPLE: ClassVar[str] = "learned-analog"
+
+    codeword_length: int = Field(default=64, ge=2, le=4096)
+    """Real channel uses of one slot."""
+    code: AnalogCodeSettings = AnalogCodeSettings()
+    data: CodeRoundsSettings = CodeRoundsSettings()
+
+
+PRESETS = Presets(CodeSettings, "train", "code_presets")
+
+
+@dataclass(frozen=True)
+class CodeRound:
+    """What training needs of one round."""
+
+    name: str
+    fragments: Float[Tensor, "devices slots fragment"]
+    """Times the gain of their layer, and of mean energy one, as the scheme's devices have them."""
+    own: Float[Tensor, "slots fragment"]
+    """The base station's, in the same unit."""
+    gains: Float[Tensor, " slots"]
+    """What a fragment of the update was multiplied with."""
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of the round."""
+        return self.fragments.shape[1]
+
+
+@dataclass(frozen=True)
+class CodeBatch:
+    """Slots of one round, some devices, and the noise they will meet."""
+
+    fragments: Float[Tensor, "devices slots fragment"]
+    own: Float[Tensor, "slots fragment"]
+    gains: Float[Tensor, " slots"]
+    layer_energy: Float[Tensor, " slots"]
+    snr_db: float
+
+    def to(self, device: str | torch.device) -> "CodeBatch":
+        """Return the batch on a device."""
+        moved = {name: getattr(self, name).to(device) for name in ("fragments", "own", "gains", "layer_energy")}
+        return replace(self, **moved)
+
+
+@dataclass(frozen=True)
+class CodeTerms:
+    """What training minimises."""
+
+    total: Float[Tensor, ""]
+    """Logarithm of the normalised error of the mean."""
+
+
+def pretrain_code(
+    directories: Sequence[str | Path],
+    settings: CodeSettings,
+    out: str | Path,
+    *,
+    on_epoch: Callable[[Record], None] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: str = "cpu",
+    batches_per_step: int | None = None,
+) -> AnalogCode:
+    """Train an analog code on fragments directories with raw fragments, and write it to `out`.
+
+    The arguments are those of `aircomp.train.fit.pretrain`, and so are the files in `out`.
+
+    Raises:
+        TrainingDiverged: If the loss stops being finite; the best code so far is kept.
+    """
+    paths, directory = check_training(directories, settings, out, CodeSettings, on_epoch, device, batches_per_step)
+    with team() as processes:
+        training = _CodeTraining(
+            settings,
+            *load_code_rounds(paths, settings),
+            out=directory,
+            device=device,
+            on_epoch=on_epoch,
+            batches_per_step=batches_per_step,
+            team=processes,
+        )
+        return run_training(training, PRESETS.read, resume=resume, overwrite=overwrite)
+
+
+class _CodeTraining(Training[AnalogNetworks, AnalogCode, CodeBatch]):
+    """The training of an analog code."""
+
+    Terms = CodeTerms
+
+    def __init__(
+        self,
+        settings: CodeSettings,
+        train: list[CodeRound],
+        validation: list[CodeRound],
+        test: list[CodeRound],
+        **options: Any,
+    ):
+        self.settings, self.train, self.test_rounds = settings, train, test
+        self.names = {"train": train, "validation": validation, "test": test}
+        size = settings.data.batch_slots
+        super().__init__(
+            settings,
+            self._untrained(),
+            choose_slots(train, None, size, rng=rngs.generator(settings.seed, "training slots")),
+            size,
+            _validation_batches(validation, settings),
+            [saved.own for saved in [*train, *validation]],
+            **options,
+        )
+
+    def _untrained(self) -> AnalogNetworks:
+        settings = self.settings
+        length = self.train[0].own.shape[1]
+        return AnalogNetworks(settings.code, length, settings.codeword_length, seed=settings.seed)
+
+    def step(self, number: int, slots: Tensor, rng: torch.Generator) -> CodeTerms:
+        batch = draw_batch(self.train, number, slots, self.settings.data, rng=rng).to(self.device)
+        self.optimizer.zero_grad(set_to_none=True)
+        terms = self.judge(batch, rng)
+        descend(self.model, self.optimizer, terms.total, self.settings.clip_norm, self.gradients)
+        return terms
+
+    def judge(self, batch: CodeBatch, rng: torch.Generator) -> CodeTerms:
+        return CodeTerms(error_of_batch(self.model, batch.to(self.device), rng=rng).log())
+
+    def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> AnalogCode:
+        networks = self._untrained().to(self.device)
+        networks.load_state_dict(parameters)
+        networks.eval().requires_grad_(False)
+        return AnalogCode(networks, config=self.settings.model_dump(mode="json"), training=training)
+
+    def test(self, layer: AnalogCode) -> list[Row]:
+        rows: list[Row] = []
+        for snr_db in SNR_DB:
+            errors = []
+            for number, saved in enumerate(self.test_rounds):
+                batch = make_batch(saved, saved.fragments, torch.arange(saved.num_slots), snr_db).to(self.device)
+                errors.append(float(error_of_batch(layer.networks, batch, rng=rngs.generator(0, "test noise", number))))
+            mean = sum(errors) / len(errors)
+            rows.append({"snr_db": snr_db, "snr_reference": "transmit", "rounds": len(errors), "update_nmse": mean})
+        return rows
+
+    @property
+    def trained_on(self) -> dict[str, Any]:
+        return {"rounds": {part: sorted(saved.name for saved in rounds) for part, rounds in self.names.items()}}
+
+
+def load_code_rounds(
+    directories: Sequence[Path], settings: CodeSettings
+) -> tuple[list[CodeRound], list[CodeRound], list[CodeRound]]:
+    """Read fragments directories; return rounds to train on, to choose the best epoch by, and to report on.
+
+    Raises:
+        ArtefactError: If a directory or file is missing or damaged, or a round has no raw fragments.
+    """
+    rounds = [_load(path) for path in training_files(directories)]
+    lengths = {saved.own.shape[1] for saved in rounds}
+    if len(lengths) > 1:
+        raise ArtefactError(
+            f"the rounds have fragments of {sorted(lengths)} parameters; train on collections of one size"
+        )
+    data, rng = settings.data, rngs.generator(settings.seed, "split of rounds")
+    return deal(rounds, data.validation_fraction, data.test_fraction, rng=rng)
+
+
+def _load(path: Path) -> CodeRound:
+    saved = load_round(path)
+    if saved.fragments is None or saved.bs_fragments is None:
+        raise ConfigError(f"{path} holds no raw fragments, which analog codes are trained on; collect with --raw")
+    own = saved.bs_fragments
+    layers = torch.zeros(len(own), dtype=torch.int64) if saved.slot_layers is None else saved.slot_layers
+    gains = layer_gains(own.square().sum(dim=1).sqrt(), layers)[layers].to(own)
+    energy = (saved.fragments * gains[:, None]).square().sum(dim=2).double().mean()
+    if not energy > 0:
+        raise ArtefactError(f"{path}: all fragments are zero; collect it anew")
+    gains = gains * energy.rsqrt().to(gains)
+    name = f"{path.resolve().parent.name}/{path.stem}"
+    return CodeRound(name, saved.fragments * gains[:, None], own * gains[:, None], gains)
+
+
+def draw_batch(
+    rounds: Sequence[CodeRound],
+    number: int,
+    slots: Int[Tensor, " slots"],
+    settings: CodeRoundsSettings,
+    *,
+    rng: torch.Generator,
+) -> CodeBatch:
+    """Make a batch of some slots of a round, with an SNR and a number of devices drawn from their ranges."""
+    snr, many = torch.rand(2, generator=rng, dtype=torch.float64).tolist()
+    snr_db = settings.snr_db_low + snr * (settings.snr_db_high - settings.snr_db_low)
+    wanted = round(settings.devices_low * (settings.devices_high / settings.devices_low) ** many)
+    found, size = [], 0
+    for saved in (*rounds[number:], *rounds[:number]):
+        if saved.fragments.shape[1:] == rounds[number].fragments.shape[1:] and _place(saved) == _place(rounds[number]):
+            devices = torch.randperm(len(saved.fragments), generator=rng)[: wanted - size]
+            found.append(saved.fragments[devices[:, None], slots])
+            size += len(devices)
+        if size == wanted:
+            break
+    return make_batch(rounds[number], torch.cat(found), slots, snr_db)
+
+
+def _place(saved: CodeRound) -> str:
+    """Return the directory of a round: its rounds are of one model."""
+    return saved.name.rpartition("/")[0]
+
+
+def make_batch(
+    saved: CodeRound,
+    fragments: Float[Tensor, "devices slots fragment"],
+    slots: Int[Tensor, " slots"],
+    snr_db: float,
+) -> CodeBatch:
+    """Make a batch of the fragments of some slots of a round."""
+    energy = layer_energies(saved.gains)[slots]
+    return CodeBatch(fragments, saved.own[slots], saved.gains[slots], energy, snr_db)
+
+
+def _validation_batches(rounds: Sequence[CodeRound], settings: CodeSettings) -> list[CodeBatch]:
+    """Make the batches that every epoch is judged by: slots drawn once, SNRs spread evenly over the range."""
+    data, rng = settings.data, rngs.generator(settings.seed, "validation slots")
+    plan = blocks(choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng), data.batch_slots, rng=rng)
+    found = []
+    for place, (number, slots) in enumerate(plan):
+        share = (place + 0.5) / len(plan)
+        snr_db = data.snr_db_low + share * (data.snr_db_high - data.snr_db_low)
+        found.append(replace(draw_batch(rounds, number, slots, data, rng=rng), snr_db=snr_db))
+    return found
+
+
+def error_of_batch(code: AnalogNetworks, batch: CodeBatch, *, rng: torch.Generator) -> Float[Tensor, ""]:
+    """Send a batch and estimate the mean; return the energy of its error over that of the mean, both as updates."""
+    fragments = batch.fragments
+    num_active, energy = len(fragments), fragments.square().sum(dim=2).mean()
+    sent = code.encoder(fragments, batch.layer_energy)
+    # the energy of the code over that of fragments, which have one in the whole round, but not in every batch
+    tiny = torch.finfo(energy.dtype).tiny
+    amplitude = (energy.clamp(min=tiny) / sent.square().sum(dim=2).mean().clamp(min=tiny)).sqrt()
+    noise_var = num_active / code.uses * 10 ** (-batch.snr_db / 10) / amplitude.square()
+    noise = torch.randn(sent.shape[1:], generator=rng, dtype=torch.float32).to(sent)
+    received = sent.sum(dim=0) + noise_var.sqrt() * noise
+    each = torch.ones_like(batch.gains)
+    found = code.estimator(Heard(received, noise_var * each, num_active * each, batch.own, batch.layer_energy))
+    truth, update = fragments.sum(dim=0), batch.gains[:, None]
+    lost = ((found - truth) / update).square().sum()
+    return lost / (truth / update).square().sum().clamp(min=tiny)

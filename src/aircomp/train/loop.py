@@ -1,0 +1,302 @@
+"""The loop of every training: epochs of optimiser steps, each with a validation, after which everything is on disk.
+
+Under torchrun several processes share the batches of every step (`train/distributed.py`). What is trained is a subclass:
+a communication layer (`train/fit.py`) or an analog code (`train/code.py`).
+"""
+
+import math
+import statistics
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from aircomp.common import artefact, results
+from aircomp.common import rng as rngs
+from aircomp.common.checks import check_callable, check_device, check_number, check_path, check_type
+from aircomp.common.interrupt import deferred
+from aircomp.common.outdir import as_directory
+from aircomp.common.results import Row
+from aircomp.errors import AirCompError, ConfigError, TrainingDiverged
+from aircomp.fl.journal import Journal, open_run, read_metrics
+from aircomp.train.distributed import Gradients, Team
+from aircomp.train.recipe import TrainingSettings
+from aircomp.train.rounds import blocks
+from aircomp.train.state import Progress, TrainingState, load_checkpoint, save_checkpoint
+
+Record = dict[str, Any]
+
+
+@runtime_checkable
+class Trained(Protocol):
+    """What a training makes."""
+
+    training: dict[str, Any]
+
+    def save(self, directory: str | Path) -> None:
+        """Write the layer directory."""
+        ...
+
+
+M = TypeVar("M", bound=nn.Module)
+L = TypeVar("L", bound=Trained)
+B = TypeVar("B")
+
+
+class Training(ABC, Generic[M, L, B]):
+    """One training's parts, so that `run` reads as the loop that it is.
+
+    Args:
+        settings: The recipe.
+        model: What is learned.
+        slots: The slots of every round that are trained on.
+        batch_slots: How many of them make a batch.
+        validation: The batches that every epoch is judged by.
+        data: Tensors that tell the rounds from others.
+        out: The layer directory.
+        device: Where to compute.
+        on_epoch: Called with each epoch's record.
+        batches_per_step: Batches whose mean gradient a step follows.
+        team: The processes.
+    """
+
+    Terms: type[Any]
+    """The terms of its loss, a dataclass whose `total` is minimised."""
+
+    def __init__(
+        self,
+        settings: TrainingSettings,
+        model: M,
+        slots: Sequence[Tensor],
+        batch_slots: int,
+        validation: Sequence[B],
+        data: Sequence[Tensor],
+        *,
+        out: Path,
+        device: str,
+        on_epoch: Callable[[Record], None] | None,
+        batches_per_step: int | None,
+        team: Team,
+    ):
+        self.recipe, self.out, self.on_epoch, self.team = settings, out, on_epoch, team
+        self.slots, self.batch_slots, self.validation = slots, batch_slots, validation
+        self.batches_per_step = team.size if batches_per_step is None else batches_per_step
+        self.device = team.device(device)
+        self.model = model.to(self.device)
+        learned = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.Adam(learned, lr=settings.learning_rate)
+        self.gradients = Gradients(learned, self.batches_per_step, self.team)
+        self.checkpoint = self.out / "checkpoint" / "training.safetensors"
+        identity = [settings.identity, artefact.tensor_hash(*data)]
+        # steps of one batch, the usual ones, do not say so: trainings begun before there were others can be resumed
+        identity += [self.batches_per_step] if self.batches_per_step > 1 else []
+        self.identity = artefact.config_hash(identity)
+        if not self._plan(epoch=1):
+            raise ConfigError(
+                f"batches_per_step = {self.batches_per_step}, but an epoch has fewer batches; lower it or data.batch_slots"
+            )
+
+    @abstractmethod
+    def step(self, number: int, slots: Tensor, rng: torch.Generator) -> Any:
+        """Take a step, or a part of one, on some slots of a round; return the terms of its loss."""
+
+    @abstractmethod
+    def judge(self, batch: B, rng: torch.Generator) -> Any:
+        """Return the terms of a validation batch's loss."""
+
+    @abstractmethod
+    def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> L:
+        """Make what is trained of some parameters."""
+
+    @abstractmethod
+    def test(self, layer: L) -> list[Row]:
+        """Measure it on held-out rounds."""
+
+    @property
+    @abstractmethod
+    def trained_on(self) -> dict[str, Any]:
+        """What the record of the training says of its rounds."""
+
+    def run(self, *, resume: bool) -> L:
+        """Train from the start, or from where a checkpoint ends."""
+        state = load_checkpoint(self.checkpoint, self.model, self.optimizer, self.identity) if resume else None
+        if state is None:
+            state = TrainingState(Progress(self.recipe.rate(1)), {}, {})
+        self._check_replicas(state.progress, f"not all processes see {self.out}; put --out where they all can read it")
+        journal = self._journal(state.progress)
+        try:
+            while state.progress.ended(self.recipe) is None:
+                state = self._epoch(state, journal)
+        except TrainingDiverged as error:
+            raise self._diverged(error, state.progress) from None
+        finally:  # the end, Ctrl-C or an error
+            with deferred():
+                journal.close()
+                if state.progress.epoch and self.team.leads:
+                    self._layer(state.progress, state.last).save(self.out / "last")
+        return self._finish(state)
+
+    def _journal(self, progress: Progress) -> Journal:
+        if not self.team.leads:
+            return Journal(None, [], step="epoch")
+        return Journal(self.out, read_metrics(self.out / "metrics.jsonl", progress.epoch, step="epoch"), step="epoch")
+
+    def _check_replicas(self, progress: Progress, otherwise: str) -> None:
+        """See that all processes have the same parameters, bit by bit, after the same epoch."""
+        if self.team.size > 1:
+            epoch = torch.tensor(progress.epoch)
+            if not self.team.agrees(artefact.tensor_hash(epoch, *self.model.state_dict().values())):
+                raise AirCompError(otherwise)
+
+    def _epoch(self, state: TrainingState, journal: Journal) -> TrainingState:
+        begun = time.perf_counter()
+        progress, number = state.progress, state.progress.epoch + 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = progress.learning_rate
+        trained = self._train(number)
+        seconds_training = time.perf_counter() - begun
+        validated = self._validate()
+        if not math.isfinite(validated["loss"]):
+            raise TrainingDiverged(f"the validation loss is {validated['loss']:g}")
+        seconds = self.team.leaders(time.perf_counter() - begun)  # when time is up, it is up for all
+        after = progress.advance(validated["loss"], seconds, self.recipe)
+        self._check_replicas(
+            after, f"the processes' models differ after epoch {number}; use one kind of machine and torch"
+        )
+        last = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        best = last if after.best_epoch == number else state.best
+        record: Record = {"epoch": number, "learning_rate": progress.learning_rate}
+        record |= {f"train_{k}": v for k, v in trained.items() if k != "samples"}
+        record |= {f"validation_{k}": v for k, v in validated.items()}
+        record |= {
+            "best_epoch": after.best_epoch,
+            "seconds": seconds,
+            "seconds_left": after.seconds_left(self.recipe),
+        }
+        record["samples_per_second"] = trained["samples"] / seconds_training
+        after_epoch = TrainingState(after, best, last)
+        if self.team.leads:
+            with deferred():
+                self._keep(after_epoch, record, journal)
+        return after_epoch
+
+    def _keep(self, state: TrainingState, record: Record, journal: Journal) -> None:
+        """Put an epoch on disk and tell of it."""
+        journal.add(record)
+        save_checkpoint(self.checkpoint, state, self.optimizer, self.identity)
+        if state.progress.best_epoch == state.progress.epoch:
+            self._layer(state.progress, state.best).save(self.out)
+        if self.on_epoch:
+            self.on_epoch(record)
+
+    def _plan(self, epoch: int) -> list[tuple[int, Tensor]]:
+        """Return the batches of an epoch, whole steps of them: numbers of rounds, and slots."""
+        plan = blocks(self.slots, self.batch_slots, rng=rngs.generator(self.recipe.seed, "batches", epoch))
+        if self.recipe.samples_per_epoch is not None:
+            plan = plan[: -(-self.recipe.samples_per_epoch // self.batch_slots)]
+        return plan[: len(plan) // self.batches_per_step * self.batches_per_step]
+
+    def _train(self, epoch: int) -> dict[str, float]:
+        plan = self._plan(epoch)
+        self.model.train()
+        found = []
+        for place, (number, slots) in self.team.share(list(enumerate(plan))):
+            rng = rngs.generator(self.recipe.seed, "training channel", epoch, place)
+            found.append(self._numbers(self.step(number, slots, rng)))
+        return self._mean(found, len(plan)) | {"samples": sum(len(slots) for _, slots in plan)}
+
+    @torch.no_grad()
+    def _validate(self) -> dict[str, float]:
+        self.model.eval()
+        found = []
+        for place, batch in self.team.share(list(enumerate(self.validation))):
+            rng = rngs.generator(self.recipe.seed, "validation noise", place)
+            found.append(self._numbers(self.judge(batch, rng)))
+        return self._mean(found, len(self.validation))
+
+    @property
+    def _terms(self) -> list[str]:
+        return [field.name for field in fields(self.Terms)]
+
+    def _numbers(self, terms: Any) -> list[float]:
+        return [float(getattr(terms, name).detach()) for name in self._terms]
+
+    def _mean(self, found: Sequence[list[float]], total: int) -> dict[str, float]:
+        """Average every term over the batches of all processes."""
+        mine = torch.tensor(found, dtype=torch.float64).view(len(found), len(self._terms))
+        means = {
+            name: statistics.fmean(c)
+            for name, c in zip(self._terms, self.team.interleave(mine, total).T.tolist(), strict=True)
+        }
+        return {"loss": means.pop("total"), **means}
+
+    def _layer(self, progress: Progress, parameters: dict[str, Tensor]) -> L:
+        """Make what is trained of some parameters, with a record of how far it is."""
+        record = {
+            "epochs": progress.epoch,
+            "best_epoch": progress.best_epoch,
+            "validation_loss": progress.best_loss,
+            "seconds": round(progress.seconds, 1),
+            "ended": progress.ended(self.recipe),
+            "batches_per_step": self.batches_per_step,
+        }
+        return self.make_layer(parameters, record | self.trained_on)
+
+    def _finish(self, state: TrainingState) -> L:
+        """Measure the best layer on the held-out rounds, and write it with what was found."""
+        layer = self._layer(state.progress, state.best)
+        rows = self.test(layer)
+        layer.training["test"] = rows
+        if self.team.leads:
+            layer.save(self.out)
+            config = self.recipe.model_dump(mode="json")
+            results.write_result(self.out / "result.json", "pretrain", config, self.recipe.seed, rows)
+        return layer
+
+    def _diverged(self, error: TrainingDiverged, progress: Progress) -> TrainingDiverged:
+        kept = f"the best layer, of epoch {progress.best_epoch}, is kept in {self.out}"
+        if progress.best_epoch == 0:
+            kept = "no epoch had ended, so there is no layer"
+        return TrainingDiverged(
+            f"training diverged in epoch {progress.epoch + 1} ({error}); {kept}; lower learning_rate or set clip_norm"
+        )
+
+
+def check_training(
+    directories: Sequence[str | Path],
+    settings: TrainingSettings,
+    out: str | Path,
+    kind: type[TrainingSettings],
+    on_epoch: Callable[[Record], None] | None,
+    device: str,
+    batches_per_step: int | None,
+) -> tuple[list[Path], Path]:
+    """Check what every training is called with; return the fragments directories and the layer directory."""
+    check_type("directories", directories, (list, tuple), "a list of fragments directories")
+    if not directories:
+        raise ConfigError("directories is empty; expected at least one fragments directory")
+    for path in directories:
+        check_path("directories", path)
+    check_path("out", out)
+    check_type("settings", settings, kind, f"{kind.__name__}, such as load_preset('{kind.EXAMPLE}')")
+    check_device("device", device)
+    if batches_per_step is not None:
+        check_number("batches_per_step", batches_per_step, low=1, high=65_536, integer=True)
+    if on_epoch is not None:
+        check_callable("on_epoch", on_epoch, "of a record")
+    return [Path(d) for d in directories], as_directory(out)
+
+
+def run_training(
+    training: Training[Any, L, Any], read: Callable[[Path], TrainingSettings], *, resume: bool, overwrite: bool
+) -> L:
+    """Run a training in its directory, which the first process of a team holds for itself."""
+    if not training.team.leads:
+        return training.run(resume=resume)
+    with open_run(training.out, training.recipe, command="pretrain", resume=resume, overwrite=overwrite, read=read):
+        return training.run(resume=resume)

@@ -1,0 +1,146 @@
+"""Training of an analog code: same seed, same bits; it learns; what it cannot use is refused."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from aircomp.common.artefact import read_json
+from aircomp.errors import ArtefactError, ConfigError
+from aircomp.layer.analog_code import AnalogCode, AnalogNetworks
+from aircomp.train import code as coding
+from aircomp.train.code import PRESETS, CodeSettings, draw_batch, error_of_batch, load_code_rounds, pretrain_code
+from aircomp.train.fragments import save_round
+from helpers.records import read_lines, without_times
+
+QUICK = CodeSettings.parse(
+    {
+        "epochs": 2,
+        "learning_rate": 1e-2,
+        "codeword_length": 8,
+        "schedule": "cosine",
+        "code": {"width": 8},
+        "data": {"batch_slots": 20, "validation_samples": 40, "devices_high": 12},
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def finished(collection, tmp_path_factory):
+    out = tmp_path_factory.mktemp("code") / "code"
+    pretrain_code([collection], QUICK, out)
+    return out
+
+
+def files(out):
+    description = read_json(out / "layer.json")
+    description["training"].pop("seconds")
+    records = without_times(read_lines(out / "metrics.jsonl"))
+    return (out / "layer.safetensors").read_bytes(), description, records
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_one_others(collection, finished, tmp_path):
+    pretrain_code([collection], QUICK, tmp_path / "again")
+    assert files(tmp_path / "again") == files(finished)
+    pretrain_code([collection], QUICK.changed(seed=1), tmp_path / "other")
+    assert files(tmp_path / "other")[0] != files(finished)[0]
+
+
+class Killed(Exception):
+    pass
+
+
+def test_a_killed_training_resumes_to_the_same_bits(collection, finished, tmp_path, monkeypatch):
+    done = []
+
+    def dying(*args):
+        done.append(1)
+        if len(done) == 15:  # within the second epoch, of twelve steps each
+            raise Killed
+        return coding_descend(*args)
+
+    coding_descend = coding.descend
+    with monkeypatch.context() as patch:
+        patch.setattr(coding, "descend", dying)
+        with pytest.raises(Killed):
+            pretrain_code([collection], QUICK, tmp_path / "parts")
+    pretrain_code([collection], QUICK, tmp_path / "parts", resume=True)
+    assert files(tmp_path / "parts") == files(finished)
+
+
+def test_the_directory_holds_code_records_and_result(finished):
+    code = AnalogCode.load(finished)
+    assert (code.networks.fragment_length, code.networks.uses) == (4, 8)
+    assert code.config["code"] == {"form": "systematic", "width": 8}
+    assert {part: len(names) for part, names in code.training["rounds"].items()} == {
+        "train": 4,
+        "validation": 1,
+        "test": 1,
+    }
+    errors = [row["update_nmse"] for row in code.training["test"]]
+    assert errors == sorted(errors, reverse=True)
+    assert read_json(finished / "result.json")["rows"] == code.training["test"]
+
+
+@pytest.mark.parametrize("form", ["systematic", "free"])
+def test_training_lowers_the_error(collection, tmp_path, form):
+    settings = QUICK.changed(epochs=6, **{"code.form": form})
+    pretrain_code([collection], settings, tmp_path / form)
+    losses = [record["validation_loss"] for record in read_lines(tmp_path / form / "metrics.jsonl")]
+    assert min(losses) < losses[0] - 0.01
+
+
+def test_other_rounds_of_the_directory_lend_devices(collection):
+    train, _, _ = load_code_rounds([collection], QUICK)
+    assert max(len(saved.fragments) for saved in train) < 12
+    data = QUICK.data.changed(devices_low=12)
+    batch = draw_batch(train, 0, torch.arange(5), data, rng=torch.Generator().manual_seed(0))
+    assert batch.fragments.shape == (12, 5, 4)
+    few = draw_batch(train[:1], 0, torch.arange(5), data, rng=torch.Generator().manual_seed(0))
+    assert len(few.fragments) == len(train[0].fragments)
+
+
+def test_the_batch_sends_with_the_energy_of_the_scheme(collection):
+    """Without noise to speak of the linear path is exact, so the error is that of the noise alone: l σ² d / (l K²)."""
+    train, _, _ = load_code_rounds([collection], QUICK)
+    saved = train[0]
+    batch = coding.make_batch(saved, saved.fragments, torch.arange(saved.num_slots), snr_db=40.0)
+    code = AnalogNetworks(QUICK.code, 4, 8).requires_grad_(False)
+    torch.nn.init.constant_(code.encoder.loudness, -20.0)  # all energy goes to the fragment
+    found = float(error_of_batch(code, batch, rng=torch.Generator().manual_seed(0)))
+    devices, slots = saved.fragments.shape[:2]
+    noise = devices / 8 * 1e-4 * (1 / saved.gains[:, None].expand(slots, 4)).square().sum()
+    expected = float(noise / (saved.fragments.sum(0) / saved.gains[:, None]).square().sum())
+    # 240 squared normals: a standard deviation of .09
+    assert found == pytest.approx(expected, rel=0.3)
+
+
+def test_rounds_without_raw_fragments_are_refused(tmp_path, synthetic_round):
+    for index in range(3):
+        save_round(tmp_path / "few", index, synthetic_round(index, raw=False))
+    with pytest.raises(ConfigError, match=r"holds no raw fragments.*collect with --raw"):
+        pretrain_code([tmp_path / "few"], QUICK, tmp_path / "out")
+
+
+def test_fragments_of_several_lengths_are_refused(collection, tmp_path, synthetic_round):
+    saved = synthetic_round(0)
+    short = {name: getattr(saved, name)[..., :3] for name in ("fragments", "bs_fragments", "quant_codebook")}
+    save_round(tmp_path / "short", 0, replace(saved, **short))
+    with pytest.raises(ArtefactError, match=r"fragments of \[3, 4\] parameters; train on collections of one size"):
+        load_code_rounds([collection, tmp_path / "short"], QUICK)
+
+
+def test_a_code_needs_more_uses_than_parameters(collection, tmp_path):
+    with pytest.raises(ConfigError, match="codeword_length = 4: the systematic form needs more uses"):
+        pretrain_code([collection], QUICK.changed(codeword_length=4), tmp_path / "out")
+
+
+def test_the_preset_covers_what_the_scheme_meets():
+    data = PRESETS.load("learned-analog").data
+    assert (data.snr_db_low, data.snr_db_high, data.devices_low, data.devices_high) == (-10, 20, 2, 40)
+
+
+@pytest.mark.parametrize("wrong", [{"snr_db_low": 21.0}, {"devices_low": 41}, {"validation_fraction": 0.9}])
+def test_ranges_the_wrong_way_round_are_refused(wrong):
+    with pytest.raises(ConfigError, match=r"swap them|lower one of them"):
+        CodeSettings().changed(**{f"data.{name}": value for name, value in wrong.items()})

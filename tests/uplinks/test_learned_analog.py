@@ -1,0 +1,86 @@
+"""The learned analog code as a scheme; `tests/uplinks/test_rivals.py` and the conformance suite have what it shares."""
+
+import pytest
+import torch
+
+from aircomp.channel.awgn import Awgn
+from aircomp.encode.analog_code import AnalogCodeSettings
+from aircomp.errors import ArtefactError, ConfigError
+from aircomp.layer.analog_code import AnalogCode, AnalogNetworks
+from aircomp.link import Link, communicate
+from aircomp.uplinks.base import UplinkContext
+from aircomp.uplinks.schemes import make_uplink
+from aircomp.uplinks.settings import UplinkSettings
+
+
+@pytest.fixture
+def given():
+    """Return updates of a base station and ten devices that agree in part, with a hundred loud fragments of two hundred."""
+    rng = torch.Generator().manual_seed(0)
+    loud = (torch.arange(4000) // 20 % 2 * 4.9 + 0.1) * torch.randn(1, 4000, generator=rng).abs()
+    return loud * (torch.randn(1, 4000, generator=rng) + torch.randn(11, 4000, generator=rng))
+
+
+def exchange(name, given, snr_db, context=None, **settings):
+    uplink = make_uplink(UplinkSettings(name=name, **settings), context)
+    return communicate(Link(uplink, Awgn(snr_db, "transmit")), given[0], given[1:], {}, 0)
+
+
+def error(done, given):
+    truth = given[1:].mean(0)
+    return float((done.update - truth).square().sum() / truth.square().sum())
+
+
+@pytest.mark.parametrize(("snr_db", "share"), [(-10.0, 0.8), (0.0, 0.97), (20.0, 1.25)])
+def test_it_is_better_than_analog_in_noise_and_about_as_good_without(given, snr_db, share):
+    """A slot of 64 uses carries 20 parameters, one of `analog` 21, for pilots; the fragments left out cost the rest."""
+    assert error(exchange("learned-analog", given, snr_db), given) < share * error(
+        exchange("analog", given, snr_db), given
+    )
+
+
+def test_without_noise_what_was_sent_arrives_exactly(given):
+    done = exchange("learned-analog", given, 200.0)
+    sent = done.sent.reconstruction.mean(0)
+    torch.testing.assert_close(done.update, sent, rtol=1e-3, atol=1e-4 * float(sent.abs().max()))
+
+
+def test_fragments_of_least_energy_make_room_for_pilots(given):
+    done = exchange("learned-analog", given, 200.0)
+    left = done.announced.downlink["left_out"]
+    energy = given[0].view(200, 20).square().sum(1)
+    assert left.tolist() == energy.argsort()[: len(done.announced.kept.air.places)].sort().values.tolist()
+    kept = done.sent.reconstruction.view(10, 200, 20)
+    assert not kept[:, left].any()
+    assert (kept.abs().sum((0, 2)) > 0).sum() == 200 - len(left)
+
+
+def test_fewer_slots_carry_the_fragments_of_most_energy(given):
+    done = exchange("learned-analog", given, 20.0, quantize={"fragment_length": 40})
+    assert done.air.channel_uses == 100 * 64
+    quiet = given[0].view(200, 20).square().sum(1) < 1
+    assert not done.sent.reconstruction.view(10, 200, 20)[:, quiet].any()
+    more = exchange("learned-analog", given, 20.0, quantize={"fragment_length": 10})
+    assert more.air.channel_uses == 400 * 64
+    assert float(more.air.energy.mean()) == pytest.approx(400, rel=0.01)
+    assert error(more, given) < 0.6 * error(exchange("learned-analog", given, 20.0), given)
+
+
+def test_the_base_station_may_join(given):
+    done = exchange("learned-analog", given, 200.0, UplinkContext(include_base_station=True))
+    sent = done.sent.reconstruction.any(0)
+    expected = (done.sent.reconstruction.sum(0) + given[0]) / 11
+    torch.testing.assert_close(done.update[sent], expected[sent], rtol=1e-3, atol=1e-3)
+
+
+def test_a_code_of_ones_own_is_loaded_and_a_wrong_directory_refused(given, tmp_path):
+    AnalogCode(AnalogNetworks(AnalogCodeSettings(width=4), 10, 32)).save(tmp_path / "code")
+    done = exchange("learned-analog", given, 200.0, layer=tmp_path / "code", quantize={"fragment_length": 10})
+    assert done.air.channel_uses == 400 * 32
+    with pytest.raises(ArtefactError, match=r"layer.json does not exist"):
+        exchange("learned-analog", given, 5.0, layer=tmp_path)
+
+
+def test_it_needs_pilots(given):
+    with pytest.raises(ConfigError, match="learned-analog learns the number of devices from pilots"):
+        exchange("learned-analog", given, 5.0, pilots=0)
