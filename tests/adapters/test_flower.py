@@ -37,7 +37,7 @@ from aircomp.quantize.nearest import lookup
 from aircomp.server.step import ServerSettings
 from aircomp.uplinks.base import Announced, Scheme, Sent
 from aircomp.uplinks.ideal import IdealUplink
-from aircomp.uplinks.outputs import Mean
+from aircomp.uplinks.outputs import Mean, Vote
 from aircomp.uplinks.settings import UplinkSettings
 
 SHAPES = {"weight": (6, 20), "bias": (7,)}
@@ -373,11 +373,44 @@ class Fading(IdealUplink):
         return Sent(Symbols(heard[:, None], power=0.0), torch.cat([heard, torch.zeros_like(messages[:1])]))
 
 
-def test_an_uplink_that_loses_without_a_codebook_needs_feedback_off():
-    with pytest.raises(ConfigError, match=r"'fading' leaves out a part .* use feedback=FeedbackSettings"):
-        start(make_strategy(Fading()), LoopGrid(make_app(), 2))
-    result = start(make_strategy(Fading(), feedback=FeedbackSettings(kind="off")), LoopGrid(make_app(), 2))
-    torch.testing.assert_close(flat(result.arrays), update_of(1, 0), rtol=0, atol=1e-6)
+def said_by(device, replies):
+    """Return the message that a device's last reply carries whole."""
+    own = [r for r in replies if r.metadata.src_node_id == 100 + device]
+    return torch.from_numpy(own[-1].content["arrays"][SENT].numpy())
+
+
+@pytest.mark.parametrize("kind", ["plain", "off"])
+def test_a_device_that_was_not_heard_says_all_of_it_in_the_next_round(kind):
+    grid, feedback = LoopGrid(make_app(), 2), FeedbackSettings(kind=kind)
+    result = start(make_strategy(Fading(), feedback=feedback), grid, rounds=2)
+    wanted = update_of(2, 1) + (update_of(1, 1) if kind == "plain" else 0)
+    torch.testing.assert_close(said_by(1, grid.replies), wanted, rtol=0, atol=1e-5)
+    torch.testing.assert_close(said_by(0, grid.replies), update_of(2, 0), rtol=0, atol=1e-5)
+    ratio = result.train_metrics_clientapp[1]["uplink.feedback_ratio"]
+    assert ratio == pytest.approx(0.5 if kind == "plain" else 0.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", aircomp.uplink_names())
+def test_every_scheme_with_error_feedback_does_under_flower_what_it_does_alone(name):
+    # a trained layer has its own size, and a block of a code needs longer slots
+    uplink = aircomp.make_uplink(name) if name == "amp-da-net" else make_uplink(name, codeword_length=128)
+    rule = "sign-vote" if uplink.offers is Vote else "mean"
+    result = start(make_strategy(uplink, aggregator=rule), LoopGrid(make_app(), 3), rounds=2)
+    alone = by_hand(Link(uplink, Awgn(20.0), rule), 3, 2)
+    torch.testing.assert_close(flat(result.arrays), alone, rtol=1e-4, atol=1e-5)
+    assert alone.any()
+
+
+def test_a_lost_reply_leaves_the_whole_message_to_the_next_round():
+    """The server tells of the round before; the device knows that it speaks of another message."""
+    strategy, grid = make_strategy("baa"), LoopGrid(make_app(), 2)
+    for server_round in (1, 2, 3):
+        config = ConfigRecord({"server-round": server_round})
+        replies = grid.send_and_receive(strategy.configure_train(server_round, initial_arrays(), config, grid))
+        heard = [r for r in replies if server_round != 2 or r.metadata.src_node_id != 100]
+        strategy.aggregate_train(server_round, heard)
+    torch.testing.assert_close(said_by(0, grid.replies), update_of(2, 0) + update_of(3, 0), rtol=0, atol=1e-5)
+    torch.testing.assert_close(said_by(1, grid.replies), update_of(3, 1), rtol=0, atol=1e-5)
 
 
 # ----------------------------------------------------------------------------------- clients that fail, leave, join

@@ -38,23 +38,31 @@ from flwr.serverapp import ServerApp
 from safetensors.torch import save_file
 import air_digits as example
 
-out, server, rounds = Path(sys.argv[1]), ServerApp(), {}
+out = Path(sys.argv[1])
 
-@server.main()
-def main(grid, context):
-    def look(server_round, arrays):
-        save_file(arrays.to_torch_state_dict(), out / f"{server_round}.safetensors")
-        rounds[server_round] = dict(example.test(server_round, arrays))
+def made(uplink, rounds):
+    server = ServerApp()
 
-    initial = ArrayRecord(example.trainer().model.module.state_dict())
-    example.make_strategy().start(grid, initial, num_rounds=3, evaluate_fn=look)
+    @server.main()
+    def main(grid, context):
+        def look(server_round, arrays):
+            save_file(arrays.to_torch_state_dict(), out / f"{uplink}-{server_round}.safetensors")
+            rounds[server_round] = dict(example.test(server_round, arrays))
+
+        example.trainer.cache_clear()
+        initial = ArrayRecord(example.trainer().model.module.state_dict())
+        example.make_strategy(uplink).start(grid, initial, num_rounds=3, evaluate_fn=look)
+
+    return server
 
 def run(server, devices):
     backend = {"init_args": {"address": "local", "num_cpus": 2}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     flwr.simulation.run_simulation(server, example.client, devices, backend_config=backend)
 
-run(server, example.DEVICES)
-(out / "rounds.json").write_text(json.dumps(rounds))
+for uplink in ("gamp", "tdma-topk"):
+    rounds = {}
+    run(made(uplink, rounds), example.DEVICES)
+    (out / f"{uplink}.json").write_text(json.dumps(rounds))
 try:
     run(example.server, example.DEVICES + 1)  # nobody gave the last one data
 except Exception as error:
@@ -82,16 +90,20 @@ def run(*command, env, seconds):
 def engine_run(tmp_path_factory):
     """Run the example with Flower's simulation engine; return the directory with what came of it."""
     out = tmp_path_factory.mktemp("engine")
-    done = run(sys.executable, "-c", ENGINE, out, env=environment(PYTHONPATH=EXAMPLE), seconds=600)
+    path = os.pathsep.join(filter(None, [str(EXAMPLE), os.environ.get("PYTHONPATH")]))
+    done = run(sys.executable, "-c", ENGINE, out, env=environment(PYTHONPATH=path), seconds=600)
     assert done.returncode == 0, done.stderr[-4000:]
     return out
 
 
-def test_flowers_simulation_and_ours_aggregate_the_same_updates(example, by_simulate, assert_same_updates, engine_run):
-    rounds = json.loads((engine_run / "rounds.json").read_text())
+@pytest.mark.parametrize("uplink", ["gamp", "tdma-topk"])  # by codewords, and whole with what arrived told afterwards
+def test_flowers_simulation_and_ours_aggregate_the_same_updates(
+    example, by_simulate, assert_same_updates, engine_run, uplink
+):
+    rounds = json.loads((engine_run / f"{uplink}.json").read_text())
     names = list(example.trainer().model.module.state_dict())
-    states = [load_file(engine_run / f"{r}.safetensors") for r in range(4)]
-    updates, accuracies = by_simulate()
+    states = [load_file(engine_run / f"{uplink}-{r}.safetensors") for r in range(4)]
+    updates, accuracies = by_simulate(uplink)
     assert_same_updates([torch.cat([state[name].flatten() for name in names]) for state in states], updates)
     assert [rounds[str(r)]["test_accuracy"] for r in (1, 2, 3)] == accuracies
 

@@ -7,6 +7,9 @@
     superpose, noise, decode, aggregate ◄── one index per fragment ─ memory stays in context.state
     global step ─► arrays of the next round
 
+Schemes without a codebook receive messages whole. The strategy encodes them, and tells each device with the next message what
+its last one stood for.
+
 The pair is used like Flower's own pair for differential privacy: wrap the strategy, name the mod. See
 `docs/howto/flower.md`.
 """

@@ -1,6 +1,7 @@
 """The device side under Flower: error feedback and quantisation around the user's training (Sec. II-B, III-A)."""
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from aircomp.adapters.flower_records import (
     ANNOUNCED,
+    ARRIVED,
     MEMORY,
     ROUND,
     SENT,
@@ -61,9 +63,10 @@ def client_name(context: Context) -> str:
 
 
 def _answer(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    ours, announced = message.content.config_records[ROUND], message.content.array_records.get(ANNOUNCED)
+    ours, records = message.content.config_records[ROUND], message.content.array_records
+    announced, arrived = records.get(ANNOUNCED), records.get(ARRIVED)
     # the training sees the message as it would be without us
-    message.content = RecordDict({k: v for k, v in message.content.items() if k not in (ROUND, ANNOUNCED)})
+    message.content = RecordDict({k: v for k, v in message.content.items() if k not in (ROUND, ANNOUNCED, ARRIVED)})
     given = _only_arrays(message.content, "message")
     reply = call_next(message, context)
     if reply.has_error():
@@ -73,38 +76,64 @@ def _answer(message: Message, context: Context, call_next: ClientAppCallable) ->
 
     names: list[str] = list(ours["parameters"])  # pyright: ignore[reportArgumentType, reportAssignmentType]
     update = flatten(trained, names) - flatten(given, names)
-    sent, ratio = _send(update, announced, context, FeedbackSettings.parse(json.loads(str(ours["feedback"]))))
+    device = _Device(context, FeedbackSettings.parse(json.loads(str(ours["feedback"]))))
+    device.learn(arrived, ours)
+    sent, told = device.send(update, announced, int(str(ours["round"])))
     beside = {name: array for name, array in trained.items() if name not in names}
     key = next(iter(reply.content.array_records))
     reply.content[key] = ArrayRecord({SENT: sent} | beside)
-    device = context.node_config.get("partition-id", context.node_id)
-    reply.content[ROUND] = ConfigRecord({"device": int(device), "name": client_name(context), "feedback-ratio": ratio})
+    number = int(context.node_config.get("partition-id", context.node_id))
+    reply.content[ROUND] = ConfigRecord({"device": number, "name": client_name(context), **told})
     return reply
 
 
-def _send(
-    update: Float[Tensor, " params"],
-    announced: ArrayRecord | None,
-    context: Context,
-    feedback: FeedbackSettings,
-) -> tuple[Array, float]:
-    """Return what the device sends and its feedback ratio, and keep its memory in the context."""
-    kept = context.state.array_records.get(MEMORY)
-    memory = None if kept is None else torch.from_numpy(kept["memory"].numpy())
-    if memory is not None and memory.shape != update.shape:
-        raise ShapeError(
-            f"the error memory has {memory.numel()} entries, the update {update.numel()}; the model changed within "
-            "the run, so start a new one"
-        )
-    text = add_memory(update, memory, feedback)
-    if announced is None:
-        sent, reconstruction = text.numpy(), text
-    else:
+@dataclass(frozen=True)
+class _Device:
+    """What a device remembers between its rounds, in Flower's context."""
+
+    context: Context
+    feedback: FeedbackSettings
+
+    def learn(self, arrived: ArrayRecord | None, ours: ConfigRecord) -> None:
+        """Turn the last message into a memory, now that the server tells what it stood for.
+
+        If the last reply was lost, the server tells of an older one or of none, and the device keeps its message whole.
+        """
+        kept = self.context.state.array_records.get(MEMORY)
+        if kept is None or "message" not in kept:
+            return
+        text, (norm, sent_in) = (torch.from_numpy(kept[name].numpy()) for name in ("message", "norm and round"))
+        stands_for = torch.zeros_like(text)
+        if int(sent_in) == ours["arrived"]:
+            stands_for = text if arrived is None else torch.from_numpy(arrived["arrived"].numpy())
+        memory = remember(text, stands_for, self.feedback, update_norm=float(norm))
+        assert memory is not None  # a message is kept only where there is feedback
+        self.context.state[MEMORY] = ArrayRecord({"memory": Array(memory.numpy())})
+
+    def send(
+        self, update: Float[Tensor, " params"], announced: ArrayRecord | None, server_round: int
+    ) -> tuple[Array, dict[str, float]]:
+        """Return what the device sends and what it tells beside it, and keep its memory in the context."""
+        kept = self.context.state.array_records.get(MEMORY)
+        memory = None if kept is None else torch.from_numpy(kept["memory"].numpy())
+        if memory is not None and memory.shape != update.shape:
+            raise ShapeError(
+                f"the error memory has {memory.numel()} entries, the update {update.numel()}; the model changed within "
+                "the run, so start a new one"
+            )
+        text, norm = add_memory(update, memory, self.feedback), float(update.norm())
+        if announced is None:
+            if self.feedback.kind != "off":
+                beside = np.array([norm, server_round], dtype=np.float64)
+                self.context.state[MEMORY] = ArrayRecord(
+                    {"message": Array(text.numpy()), "norm and round": Array(beside)}
+                )
+            return Array(text.numpy()), {"update-norm": norm}
         sent, reconstruction = _quantize(text, announced)
-    memory = remember(text, reconstruction, feedback, update_norm=float(update.norm()))
-    if memory is not None:
-        context.state[MEMORY] = ArrayRecord({"memory": Array(memory.numpy())})
-    return Array(sent), feedback_ratio(memory, update)
+        memory = remember(text, reconstruction, self.feedback, update_norm=norm)
+        if memory is not None:
+            self.context.state[MEMORY] = ArrayRecord({"memory": Array(memory.numpy())})
+        return Array(sent), {"update-norm": norm, "feedback-ratio": feedback_ratio(memory, update)}
 
 
 def _quantize(text: Float[Tensor, " params"], announced: ArrayRecord) -> tuple[np.ndarray, Float[Tensor, " params"]]:

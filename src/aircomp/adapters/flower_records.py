@@ -15,10 +15,13 @@ ROUND = "aircomp.round"
 ANNOUNCED = "aircomp.codebook"
 """ArrayRecord to the devices: what the base station broadcasts, of which devices choose codewords. Not there if they send
 their messages whole."""
+ARRIVED = "aircomp.arrived"
+"""ArrayRecord to a device that sends its messages whole: what its last one stood for on the radio, which the server works out
+in its place. Not there if all of it arrived, or if the device has never sent."""
 SENT = "aircomp.sent"
 """The array that a reply carries in place of the parameters."""
 MEMORY = "aircomp.common.memory"
-"""ArrayRecord in a device's state: its error memory."""
+"""ArrayRecord in a device's state: its error memory, or the last message whole, until it is told what arrived of it."""
 
 
 class ClientFailed(AirCompError, RuntimeError):

@@ -7,12 +7,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, Error, Message, RecordDict  # noqa: TID253  only `aircomp.adapters.flower` leads here
+from flwr.app import (  # noqa: TID253  only `aircomp.adapters.flower` leads here
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Error,
+    Message,
+    RecordDict,
+)
 from flwr.common.constant import ErrorCode  # noqa: TID253
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.adapters.flower_records import ROUND, SENT, ClientFailed
+from aircomp.adapters.flower_records import ARRIVED, ROUND, SENT, ClientFailed
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +36,12 @@ class Answer:
 
     name: str
     device: int
+    node: int
     content: RecordDict
     arrays: ArrayRecord
-    feedback_ratio: float
+    update_norm: float
+    feedback_ratio: float | None
+    """None: it sent its message whole, and does not know yet what arrives."""
 
     def indices(self, num_slots: int, num_codewords: int) -> Int[Tensor, " slots"]:
         """Return the indices that the client sent, or say what it sent instead."""
@@ -53,6 +63,25 @@ class Answer:
                 "model or its version of aircomp another one?"
             )
         return torch.from_numpy(sent)
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What a node's message stood for on the radio."""
+
+    server_round: int
+    """Of the message; 0: the node has never sent one."""
+    stands_for: Float[Tensor, " params"] | None
+    """None: all of it."""
+
+    def records(self, announced: ArrayRecord | ConfigRecord) -> dict[str, ArrayRecord | ConfigRecord]:
+        """Return what the node is told of it, beside what all are told of the round."""
+        told: dict[str, ArrayRecord | ConfigRecord] = {
+            ROUND: ConfigRecord({**announced, "arrived": self.server_round})  # pyright: ignore[reportArgumentType]
+        }
+        if self.stands_for is not None:
+            told[ARRIVED] = ArrayRecord({"arrived": Array(self.stands_for.numpy())})
+        return told
 
 
 @dataclass(frozen=True)
@@ -93,7 +122,7 @@ def collect(server_round: int, replies: Iterable[Message], roll: Roll) -> tuple[
     replies = list(replies)
     roll.raise_failures(server_round, replies)
     valid = {r.metadata.src_node_id: r.content for r in replies if not r.has_error()}
-    answers = [_answer(roll.name(node), content) for node, content in valid.items()]
+    answers = [_answer(node, roll.name(node), content) for node, content in valid.items()]
     roll = replace(roll, names={**roll.names, **{n: a.name for n, a in zip(valid, answers, strict=True)}})
     lost = [roll.name(node) for node in roll.asked if node not in valid]
     if roll.asked and not answers:
@@ -106,9 +135,18 @@ def collect(server_round: int, replies: Iterable[Message], roll: Roll) -> tuple[
     return roll, sorted(answers, key=lambda a: a.device)
 
 
-def _answer(name: str, content: RecordDict) -> Answer:
+def _answer(node: int, name: str, content: RecordDict) -> Answer:
     arrays = next((record for record in content.array_records.values() if SENT in record), None)
     if ROUND not in content or arrays is None:
         raise ClientFailed(f"{name} answered without aircomp's mod; give its app ClientApp(mods=[uplink_mod])")
     said = content.config_records[ROUND]
-    return Answer(str(said["name"]), int(said["device"]), content, arrays, float(said["feedback-ratio"]))  # pyright: ignore[reportArgumentType]
+    ratio = said.get("feedback-ratio")
+    return Answer(
+        name=str(said["name"]),
+        device=int(str(said["device"])),
+        node=node,
+        content=content,
+        arrays=arrays,
+        update_norm=float(str(said["update-norm"])),
+        feedback_ratio=None if ratio is None else float(str(ratio)),
+    )

@@ -28,11 +28,11 @@ from aircomp.adapters.flower_records import (
     radio_names,
     unflatten,
 )
-from aircomp.adapters.flower_replies import Answer, Roll, collect
+from aircomp.adapters.flower_replies import Answer, Arrived, Roll, collect
 from aircomp.aggregation import Rule
 from aircomp.aggregation.readout import Readout
 from aircomp.channel.base import Channel, Csi, Direct
-from aircomp.device.feedback import FeedbackSettings
+from aircomp.device.feedback import FeedbackSettings, remember
 from aircomp.errors import ConfigError, TrainingDiverged
 from aircomp.link import Exchange, Link, aggregate, broadcast, carry, decode, encode, sound
 from aircomp.quantize.fragment import num_slots
@@ -111,6 +111,7 @@ class UplinkStrategy(Strategy):
         self._round: _Round | None = None
         self._server_state: ServerState | None = None
         self._memory: Memory = {}
+        self._arrived: dict[int, Arrived] = {}
 
     def summary(self) -> None:
         """Log what is used."""
@@ -129,7 +130,8 @@ class UplinkStrategy(Strategy):
         self._round = self._open(server_round, arrays)
         extra = self._announcement(server_round, self._round)
         for message in messages:  # Flower gives all messages one content, so none is changed in place
-            message.content = RecordDict({**message.content, **extra})
+            told = self._arrived.get(message.metadata.dst_node_id, Arrived(0, None))
+            message.content = RecordDict({**message.content, **extra, **told.records(extra[ROUND])})
         return messages
 
     def aggregate_train(
@@ -141,6 +143,7 @@ class UplinkStrategy(Strategy):
             return None, None
         exchange = self._communicate(self._round, answers, server_round - 1)
         self._memory = exchange.memory
+        self._arrived |= self._what_arrived(server_round, answers, exchange)
         weights = self._step(server_round, self._round.weights, exchange.update.to(self._round.weights))
         arrays = unflatten(weights, self._round.arrays, self._round.names)
         arrays |= _average_beside(self._round, answers)
@@ -205,13 +208,29 @@ class UplinkStrategy(Strategy):
             chosen = stands_for(indices, announced)
             return chosen, uplink.send(indices, chosen, announced, csi.at_devices)
         messages = torch.stack([a.vector(announced.num_params) for a in answers]).to(self.device)
-        sent = encode(self.link, messages, announced, csi, index)
-        if self.feedback.kind != "off" and not torch.equal(sent.reconstruction, messages):
-            raise ConfigError(
-                f"the uplink {uplink.name!r} leaves out a part of what devices send and announces no codebook, so "
-                "devices under Flower cannot know what to remember; use feedback=FeedbackSettings(kind='off')"
-            )
-        return messages, sent
+        return messages, encode(self.link, messages, announced, csi, index)
+
+    def _what_arrived(self, server_round: int, answers: list[Answer], exchange: Exchange) -> dict[int, Arrived]:
+        """Return what to tell the nodes that sent their messages whole, by their number."""
+        if self.feedback.kind == "off" or isinstance(self.link.uplink, DigitalUplink | PerfectUplink):
+            return {}
+        each = zip(answers, exchange.messages, exchange.sent.reconstruction, strict=True)
+        return {
+            answer.node: Arrived(server_round, None if torch.equal(arrived, message) else arrived.cpu())
+            for answer, message, arrived in each
+        }
+
+    def _feedback_ratios(self, answers: list[Answer], exchange: Exchange) -> list[float]:
+        """Return the ratio of every device: it tells it, or sent its message whole and does not know it yet."""
+        each, ratios = zip(answers, exchange.messages, exchange.sent.reconstruction, strict=True), []
+        for answer, message, arrived in each:
+            if answer.feedback_ratio is None:
+                memory = remember(message, arrived, self.feedback, update_norm=answer.update_norm)
+                length = 0.0 if memory is None else float(memory.norm())
+                ratios.append(length / max(answer.update_norm, 1e-12))
+            else:
+                ratios.append(answer.feedback_ratio)
+        return ratios
 
     def _step(self, server_round: int, weights: Tensor, update: Tensor) -> Tensor:
         state = self._server_state or initial_state(self.server, weights.numel(), dtype=weights.dtype)
@@ -230,7 +249,7 @@ class UplinkStrategy(Strategy):
             "num_active": len(answers),
             "num_lost": len(self._roll.asked) - len(answers),
             **({} if hat is None else {"num_active_hat": hat}),
-            "feedback_ratio": float(np.mean([a.feedback_ratio for a in answers])),
+            "feedback_ratio": float(np.mean(self._feedback_ratios(answers, exchange))),
             **exchange.output.diagnostics,
             **self.link.uplink.diagnose(exchange.sent, exchange.announced, exchange.output),
             **record_of(exchange.air),
