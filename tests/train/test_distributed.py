@@ -62,6 +62,7 @@ def one(collection, tmp_path_factory):
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_two_processes_train_as_one_does_with_the_same_batches_in_a_step(collection, one, tmp_path):
     two = tmp_path / "two"
     code, output = finished(
