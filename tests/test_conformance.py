@@ -58,7 +58,15 @@ def hardened(snr_db, antennas=192):
     return make_channel(settings, PowerSettings())
 
 
-CHANNELS = dict.fromkeys(PHASELESS, hardened) | {"reed": partial(hardened, antennas=512)}
+def staying(snr_db):
+    """Random phases that stay for the round, on some antennas."""
+    return make_channel(ChannelSettings(kind="fading", snr_db=snr_db, antennas=8), PowerSettings())
+
+
+CHANNELS = dict.fromkeys(PHASELESS, hardened) | {
+    "reed": partial(hardened, antennas=512),
+    "receiver-csi": staying,
+}
 """Of the uplinks that are not for the paper's: energies of devices disturb each other, also without noise."""
 
 

@@ -19,6 +19,7 @@ def test_more_antennas_and_less_noise_count_better(tmp_path):
     assert accuracy("blind", "none", 8, 10.0, tmp_path) > accuracy("blind", "none", 1, 10.0, tmp_path) + 0.2
     assert accuracy("md-aircomp", "inversion", 4, 12.0, tmp_path) > 0.95
     assert accuracy("md-aircomp", "inversion", 4, 0.0, tmp_path) < 0.6
+    assert accuracy("receiver-csi", "none", 8, 5.0, tmp_path) > 0.97
 
 
 def test_a_panel_for_each_number_of_antennas_and_one_antenna_of_widened_in_all():

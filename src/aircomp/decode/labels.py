@@ -122,6 +122,13 @@ class Sampler:
             total += counts
         return total / SWEEPS
 
+    def find(self, channels: Complex[Tensor, "devices antennas"]) -> Labels:
+        """Return the better labels of several anneals."""
+        labels = self.start(channels)
+        for _ in range(PASSES):
+            labels = labels.better_of(self.anneal(self.start(channels), channels, heat=8.0))
+        return labels
+
 
 def _cooling(hottest: float) -> Iterable[float]:
     """Return temperatures that halve from the hottest to one."""
@@ -165,13 +172,9 @@ class KnownChannels:
         for index, rows in enumerate(seen.all_blocks):
             channels = shrunk * seen.channels[:, index]
             Y = seen.received[:, rows].transpose(0, 1)
-            shares = log_shares(seen.popularity)
-            sampler = Sampler(Y, self.codebook, shares, noise_var, generator(0, "labels", index))
-            labels = sampler.start(channels)
-            for _ in range(PASSES):
-                labels = labels.better_of(sampler.anneal(sampler.start(channels), channels, heat=8.0))
-            mean = sampler.expected_counts(labels, channels)
+            sampler = Sampler(Y, self.codebook, log_shares(seen.popularity), noise_var, generator(0, "labels", index))
             number = float(len(channels)) if seen.num_active is None else seen.num_active
+            mean = sampler.expected_counts(sampler.find(channels), channels)
             found += conclude_blocks(mean, seen.noise_var, [number], (slice(0, len(Y)),))
         return found
 
@@ -180,10 +183,22 @@ def least_squares(
     received: Complex[Tensor, "slots antennas uses"],
     codebook: Complex[Tensor, "codewords uses"],
     chosen: Int[Tensor, "slots devices"],
+    known: Complex[Tensor, "devices antennas"] | None = None,
+    weight: Float[Tensor, " devices"] | None = None,
 ) -> Complex[Tensor, "devices antennas"]:
-    """Return the channels that explain a block best for known labels."""
+    """Return the channels that explain a block best for known labels.
+
+    Args:
+        received: What the antennas heard.
+        codebook: One codeword a row.
+        chosen: The labels.
+        known: What is known of the channels beforehand.
+        weight: How many slots that is worth for each device; None: nothing is known.
+    """
     sent = codebook[chosen]
     gram = torch.einsum("sku,smu->km", sent.conj(), sent)
     heard = torch.einsum("sku,sau->ka", sent.conj(), received)
+    if known is not None and weight is not None:
+        gram, heard = gram + torch.diag(weight).to(gram), heard + weight[:, None].to(heard) * known
     # two devices with the same labels throughout leave the system singular: a thousandth of a slot decides then
     return torch.linalg.solve(gram + 1e-3 * torch.eye(len(gram), dtype=gram.dtype), heard)

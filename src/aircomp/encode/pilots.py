@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Float, Inexact, Int
+from jaxtyping import Float, Inexact, Int, Shaped
 from torch import Tensor
 
 from aircomp.encode.signal import Codewords, SlotGains
@@ -81,20 +81,19 @@ class WithPilots:
         """Add up data and pilots."""
         rows = self._rows
         slots = len(rows) + len(self.places)
-        data = self.data.superpose(None if gains is None else _Rows(gains, slots, rows))
+        data = self.data.superpose(None if gains is None else Rows(gains, slots, rows))
         if gains is None:
             total = self._loud.sum().expand(1, len(self.places))
         else:
             heard = gains.of_slots(slots, len(self.sequence))[:, self.places]
             total = torch.einsum("kpa,k->ap", heard, self._loud.to(heard))
-        return self._put(data, total.to(data)[:, :, None] * self.sequence.to(data), slots)
+        return self._put(data, total.to(data)[:, :, None] * self.sequence.to(data))
 
     def each(self) -> Iterator[Inexact[Tensor, "slots uses"]]:
         """Return one device's signal after the other."""
-        slots = len(self._rows) + len(self.places)
         for own, loud in zip(self.data.each(), self._loud.tolist(), strict=True):
             pilots = (loud * self.sequence.to(own)).expand(len(self.places), -1)
-            yield self._put(own[None], pilots[None], slots)[0]
+            yield self._put(own[None], pilots[None])[0]
 
     def slot_energy(self) -> Float[Tensor, "devices slots"]:
         """Return the energy that each device spends in each slot."""
@@ -106,12 +105,10 @@ class WithPilots:
 
     def _between(self, of_data: Tensor, of_pilot: float) -> Tensor:
         pilots = (self._loud.to(of_data).square() * of_pilot)[:, None].expand(-1, len(self.places))
-        return self._put(of_data, pilots, of_data.shape[1] + len(self.places))
+        return self._put(of_data, pilots)
 
-    def _put(self, data: Tensor, pilots: Tensor, slots: int) -> Tensor:
-        together = data.new_empty(len(data), slots, *data.shape[2:])
-        together[:, self._rows], together[:, self.places] = data, pilots
-        return together
+    def _put(self, data: Tensor, pilots: Tensor) -> Tensor:
+        return put_between(data, pilots, self._rows, self.places)
 
 
 def data_slots(slots: int, places: Int[Tensor, " pilots"]) -> Int[Tensor, " data"]:
@@ -121,8 +118,20 @@ def data_slots(slots: int, places: Int[Tensor, " pilots"]) -> Int[Tensor, " data
     return free.nonzero()[:, 0]
 
 
+def put_between(
+    data: Shaped[Tensor, "first data *rest"],
+    pilots: Shaped[Tensor, "first pilots *rest"],
+    rows: Int[Tensor, " data"],
+    places: Int[Tensor, " pilots"],
+) -> Shaped[Tensor, "first slots *rest"]:
+    """Put pilots into their places, and data into the rows that are left."""
+    together = data.new_empty(len(data), len(rows) + len(places), *data.shape[2:])
+    together[:, rows], together[:, places] = data, pilots
+    return together
+
+
 @dataclass(frozen=True)
-class _Rows:
+class Rows:
     """Gains of some slots of a round, for a signal that is sent in these."""
 
     gains: SlotGains

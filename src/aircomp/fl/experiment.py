@@ -80,7 +80,7 @@ LATER = {
         f"uplink.{name}": getattr(UplinkSettings(), name).model_dump()
         for name in (
             *("amp_da", "gamp", "posterior", "nnls", "widened", "blind", "semi_blind", "covariance"),
-            *("md_aircomp", "analog", "tdma", "vote", "digits", "a_dsgd", "channelcomp"),
+            *("md_aircomp", "analog", "tdma", "vote", "digits", "a_dsgd", "channelcomp", "receiver_csi"),
         )
     },
 }

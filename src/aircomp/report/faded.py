@@ -25,7 +25,8 @@ from aircomp.report.page import Figure, Section, write_page
 from aircomp.report.rows import table_of
 from aircomp.uplinks.digital import sent_counts
 from aircomp.uplinks.radio import joined
-from aircomp.uplinks.receivers import RECEIVER_CODEBOOK, make_receiver
+from aircomp.uplinks.receiver_csi import PilotPlan
+from aircomp.uplinks.receivers import RECEIVER_CODEBOOK, RECEIVER_CSI, make_receiver
 
 NUM_CODEWORDS, CODEWORD_LENGTH = 128, 64
 GRID = 12
@@ -106,6 +107,34 @@ def hear_round(
     seen = Reception(pack(received), popularity, blocks, gain_model=csi.at_receiver.gain_model, num_active=told)
     decoded = joined(make_receiver(receiver, codebook).receive(seen))
     speaking = csi.at_devices.speaking(num_slots, uses)
+    return FadedRound(chosen, csi, speaking, sent_counts(chosen, speaking, 1, NUM_CODEWORDS), decoded)
+
+
+def hear_with_pilots(
+    channel: ChannelSettings, power: PowerSettings, *, num_active: int, num_slots: int, seed: int
+) -> FadedRound:
+    """Send such a round with pilots at the start of every block, in the place of slots, and count with what they tell.
+
+    Args:
+        channel: Its gains and noise.
+        power: What devices do about them.
+        num_active: Devices.
+        num_slots: Of the round, pilots among them.
+        seed: Everything random derives from it.
+
+    Raises:
+        ConfigError: If a block has no room for the pilots.
+    """
+    kind, uses = RECEIVER_CODEBOOK[RECEIVER_CSI], CODEWORD_LENGTH
+    codebook = make_codebook(kind, NUM_CODEWORDS, uses, rng=rngs.generator(seed, "random-access codebook"))
+    air = make_channel(channel, power)
+    csi = air.sound(num_active, num_slots * uses, rng=rngs.generator(seed, "fading"))
+    plan = PilotPlan(num_slots, uses, csi.at_receiver.block_uses)
+    chosen, popularity = example_choices(NUM_CODEWORDS, num_active=num_active, num_slots=len(plan.rows), seed=seed)
+    received = air.carry(plan.send(chosen, codebook), csi, rng=rngs.generator(seed, "explained noise"))
+    decoded = plan.hear(received, num_active, codebook, popularity, csi.at_receiver)
+    speaking = csi.at_devices.speaking(num_slots, uses)
+    speaking = None if speaking is None else speaking[:, plan.rows]
     return FadedRound(chosen, csi, speaking, sent_counts(chosen, speaking, 1, NUM_CODEWORDS), decoded)
 
 

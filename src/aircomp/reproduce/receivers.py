@@ -11,7 +11,7 @@ from typing import Any
 from aircomp.channel import ChannelSettings, PowerSettings
 from aircomp.common.results import Row
 from aircomp.measure.fields import label_of
-from aircomp.report.faded import hear_round
+from aircomp.report.faded import hear_round, hear_with_pilots
 from aircomp.report.figures import panels
 from aircomp.report.page import Figure
 from aircomp.report.rows import SHARE, present, series_of, table_of
@@ -19,7 +19,7 @@ from aircomp.reproduce.jobs import Job
 from aircomp.reproduce.parts import Found, Outcome
 from aircomp.reproduce.scales import Scale
 from aircomp.reproduce.summary import over_seeds
-from aircomp.uplinks.receivers import PHASELESS
+from aircomp.uplinks.receivers import PHASELESS, RECEIVER_CSI
 
 ANTENNAS = (1, 4, 8, 64)
 SLOTS = {1: 512, 4: 512, 8: 512, 64: 256}
@@ -32,6 +32,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "phase at devices, widened": {"uplink": "widened", "power": "phase", "antennas": (1,)},
     "no gains, blind": {"uplink": "blind", "power": "none", "antennas": ANTENNAS},
     "no gains, semi-blind": {"uplink": "semi-blind", "power": "none", "antennas": (4, 8, 64)},
+    "pilots, receiver-csi": {"uplink": RECEIVER_CSI, "power": "none", "antennas": (1, 4, 8)},
 }
 """What must be known and who hears: power control, and the numbers of antennas; widened hears the first one alone."""
 
@@ -81,7 +82,7 @@ NOTE = (
     "What must be known: the gain or the phase of the first antenna at the devices, which undo it, or no gains. Devices that "
     "invert are silent in blocks where their gain is below a tenth of its mean power; counts are of those that send. "
     "Receivers that know no gains are told the number of devices, as a round of many blocks would tell it. The noise is "
-    "estimated."
+    "estimated. With pilots, one slot in 128 carries them: the base station learns every gain, and is told who sends."
 )
 
 
@@ -96,13 +97,10 @@ def faded_job(job: Job, work: Path) -> dict[str, Any]:
         antennas=antennas,
         block_slots=BLOCK_SLOTS,
     )
-    heard = hear_round(
-        uplink,
-        channel,
-        PowerSettings(control=given["power"]),
-        num_active=DEVICES,
-        num_slots=given.get("slots", SLOTS[antennas]),
-        seed=given["seed"],
-        told=float(DEVICES) if uplink in PHASELESS else None,
-    )
+    power, slots = PowerSettings(control=given["power"]), given.get("slots", SLOTS[antennas])
+    drawn = {"num_active": DEVICES, "num_slots": slots, "seed": given["seed"]}
+    if uplink == RECEIVER_CSI:
+        heard = hear_with_pilots(channel, power, **drawn)
+    else:
+        heard = hear_round(uplink, channel, power, **drawn, told=float(DEVICES) if uplink in PHASELESS else None)
     return {"rows": [{"count_accuracy": heard.accuracy}]}

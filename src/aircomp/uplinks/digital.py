@@ -17,6 +17,7 @@ decoder: how many sent each codeword?
 aggregate(counts, Q) [J, d] ─► join ─► update [W] ─► server step
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -90,6 +91,16 @@ def stands_for(indices: Int[Tensor, "devices asked"], announced: Announced) -> F
     return join(put_slots(lookup(indices, codebook), asked, slots), announced.num_params)
 
 
+def where_sent(
+    reconstruction: Float[Tensor, "devices params"], heard: Bool[Tensor, "devices asked"], announced: Announced
+) -> Float[Tensor, "devices params"]:
+    """Return the updates with zeros in the fragments that a device did not send."""
+    length = announced.downlink["codebook"].shape[1]
+    slots = num_slots(announced.num_params, length)
+    parts = heard[..., None].expand(-1, -1, length).to(reconstruction)
+    return reconstruction * join(put_slots(parts, announced.downlink.get("asked"), slots), announced.num_params)
+
+
 def remembered(memory: Memory, name: str) -> float | None:
     """Return a number of the last round, which may come from a file."""
     found = memory.get(name)
@@ -109,6 +120,7 @@ class DigitalUplink(Scheme):
         decoder: Counts from what the antenna saw.
         settings: Of the quantiser, of repetition, of side information.
         context: What the link is made for.
+        pilots_of: How many slots of a round carry pilots, from the number of its slots; by default as the settings say.
     """
 
     offers = Counts
@@ -120,6 +132,7 @@ class DigitalUplink(Scheme):
         decoder: Decoder,
         settings: UplinkSettings,
         context: UplinkContext | None = None,
+        pilots_of: Callable[[int], int] | None = None,
     ):
         if len(codebook) != settings.quantize.num_codewords:
             raise ConfigError(
@@ -133,6 +146,7 @@ class DigitalUplink(Scheme):
             )
         self.name, self.codebook, self.decoder = name, codebook, decoder
         self.settings, self.context = settings, context or UplinkContext()
+        self.pilots_of = pilots_of or self._num_pilots
         self.peak = PEAK if settings.peak is None else settings.peak
         if settings.energy == "matched":
             self.side_information = MEAN_ENERGY
@@ -143,7 +157,7 @@ class DigitalUplink(Scheme):
         fragments = split(base_update, settings.fragment_length)
         energy = fragments.square().sum(dim=1)
         repeat = choose_repeat(self.settings.repeat, remembered(memory, SNR_DB), energy)
-        asked, pilots = schedule(energy, repeat), self._num_pilots(len(fragments))
+        asked, pilots = schedule(energy, repeat), self.pilots_of(len(fragments))
         if pilots:  # in the place of slots, so that the round is as long as without
             asked = leave_out(asked, len(fragments), -(-pilots // repeat), rng=rng).to(energy.device)
         quantizer = build(take_slots(fragments, asked), settings, rng=rng)
@@ -198,12 +212,8 @@ class DigitalUplink(Scheme):
         pilot_uses = kept.pilots * uses
         if speaking is None:
             return Sent(signal, reconstruction, pilot_uses=pilot_uses, agreed=agreed)
-        heard = speaking[:, :copies].reshape(*indices.shape, kept.repeat).any(dim=2).to(reconstruction)
-        length = announced.downlink["codebook"].shape[1]
-        slots = num_slots(announced.num_params, length)
-        parts = put_slots(heard[..., None].expand(-1, -1, length), kept.asked, slots)
-        reconstruction = reconstruction * join(parts, announced.num_params)
-        return Sent(signal, reconstruction, speaking, pilot_uses, agreed)
+        heard = speaking[:, :copies].reshape(*indices.shape, kept.repeat).any(dim=2)
+        return Sent(signal, where_sent(reconstruction, heard, announced), speaking, pilot_uses, agreed)
 
     def decode(
         self, received: Inexact[Tensor, "antennas slots uses"], announced: Announced, csi: AtReceiver

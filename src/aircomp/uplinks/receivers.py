@@ -16,12 +16,16 @@ from aircomp.decode.semi_blind import SemiBlind, SemiBlindSettings
 from aircomp.decode.widened import Widened, WidenedSettings
 from aircomp.errors import ConfigError
 
+RECEIVER_CSI = "receiver-csi"
+"""The link whose base station learns channels from pilots: no receiver by itself, since its devices send something else."""
+
 RECEIVER_CODEBOOK = {
     "widened": "low-coherence",
     "blind": "low-coherence",
     "semi-blind": "low-coherence",
     "covariance": "low-coherence",
     "md-aircomp": "bernoulli",
+    RECEIVER_CSI: "low-coherence",
 }
 """The random-access codebook that each receiver is for."""
 
@@ -43,7 +47,7 @@ receiver_settings: dict[str, type[Settings]] = {
 
 def receiver_names() -> list[str]:
     """Return the names that `make_receiver` knows."""
-    return list(RECEIVER_CODEBOOK)
+    return list(receiver_settings)
 
 
 def make_receiver(name: str, codebook: Float[Tensor, "codewords uses"], settings: Any = None) -> Receiver:
@@ -58,10 +62,7 @@ def make_receiver(name: str, codebook: Float[Tensor, "codewords uses"], settings
         ConfigError: If there is no such receiver, or a codeword has an odd number of uses.
     """
     check_choice("receiver", name, receiver_names())
-    if codebook.shape[1] % 2:
-        raise ConfigError(
-            f"uplink.codeword_length = {codebook.shape[1]}: {name!r} takes two real uses for a complex one; make it even"
-        )
+    check_even(name, codebook)
     match name:
         case "widened":
             return Widened(pack(codebook), settings)
@@ -73,3 +74,15 @@ def make_receiver(name: str, codebook: Float[Tensor, "codewords uses"], settings
             return MdAirComp(pack(codebook), settings)
         case _:
             return Blind(pack(codebook), settings)
+
+
+def check_even(name: str, codebook: Float[Tensor, "codewords uses"]) -> None:
+    """See that the uses of a codeword go two at a time.
+
+    Raises:
+        ConfigError: If they do not.
+    """
+    if codebook.shape[1] % 2:
+        raise ConfigError(
+            f"uplink.codeword_length = {codebook.shape[1]}: {name!r} takes two real uses for a complex one; make it even"
+        )

@@ -29,7 +29,8 @@ from aircomp.uplinks.positional import KINDS as DIGITS
 from aircomp.uplinks.positional import PositionalUplink
 from aircomp.uplinks.radio import FirstAntenna, RadioUplink
 from aircomp.uplinks.rate import RateUplink, short_context, short_settings
-from aircomp.uplinks.receivers import RECEIVER_CODEBOOK, make_receiver, receiver_names
+from aircomp.uplinks.receiver_csi import PilotPlan, ReceiverCsiUplink
+from aircomp.uplinks.receivers import RECEIVER_CODEBOOK, RECEIVER_CSI, make_receiver, receiver_names
 from aircomp.uplinks.reed import ReedUplink
 from aircomp.uplinks.settings import UplinkSettings
 from aircomp.uplinks.vote import KINDS as VOTE
@@ -54,7 +55,14 @@ RIVALS: tuple[str, ...] = (
 
 def uplink_names() -> list[str]:
     """Return the names that `make_uplink` knows."""
-    return ["ideal", "perfect", *(name for name in decoder_names() if name != "genie"), *receiver_names(), *RIVALS]
+    return [
+        "ideal",
+        "perfect",
+        *(name for name in decoder_names() if name != "genie"),
+        *receiver_names(),
+        RECEIVER_CSI,
+        *RIVALS,
+    ]
 
 
 def make_uplink(
@@ -92,6 +100,14 @@ def make_uplink(
     if name in receiver_names():
         link = DigitalUplink(name, codebook, decoder, plain, context)
         return RadioUplink(link, make_receiver(name, codebook, settings.of_decoder(name)))
+    if name == RECEIVER_CSI:
+        uses = codebook.shape[1]
+
+        def plan(slots: int) -> PilotPlan:
+            return PilotPlan(slots, uses, context.block_uses, settings.receiver_csi)
+
+        link = DigitalUplink(name, codebook, decoder, plain, context, lambda slots: len(plan(slots).places))
+        return ReceiverCsiUplink(link, plan)
     if context.block_uses:
         return RadioUplink(DigitalUplink(name, codebook, decoder, plain, context), FirstAntenna(decoder))
     link = DigitalUplink(name, codebook, decoder, settings, context)

@@ -10,6 +10,7 @@ from aircomp.decode.amp_da import AmpDaSettings
 from aircomp.decode.blind import BlindSettings
 from aircomp.decode.covariance import CovarianceSettings
 from aircomp.decode.gamp import GampSettings
+from aircomp.decode.learnt_channels import ReceiverCsiSettings
 from aircomp.decode.md_aircomp import MdAirCompSettings
 from aircomp.decode.posterior import PosteriorSettings
 from aircomp.decode.semi_blind import SemiBlindSettings
@@ -31,7 +32,7 @@ from aircomp.uplinks.orthogonal import JOINT, TdmaSettings
 from aircomp.uplinks.orthogonal import KINDS as TDMA
 from aircomp.uplinks.positional import KINDS as DIGITS
 from aircomp.uplinks.positional import DigitsSettings
-from aircomp.uplinks.receivers import receiver_names
+from aircomp.uplinks.receivers import RECEIVER_CSI, receiver_names
 from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteSettings
 
@@ -61,9 +62,10 @@ class UplinkSettings(Settings):
         "peak": (Needs({"energy": ("matched",), "name": (*ANALOG, *TDMA)}),),
         "rate": needs("name", *UNEQUAL, refused=True) + needs("codebook", "auto", "two-bases", refused=True),
         "pilots": needs(
-            "name", Except("ideal", "perfect", *TDMA, "tdma-coded", *VOTE, JOINT, LATTICE, *receiver_names())
+            "name",
+            Except("ideal", "perfect", *TDMA, "tdma-coded", *VOTE, JOINT, LATTICE, RECEIVER_CSI, *receiver_names()),
         ),
-        "repeat": _DIGITAL,
+        "repeat": _DIGITAL + needs("name", Except(RECEIVER_CSI), refused=True),
         "quantize": _SLOTS,
         "quantize.num_codewords": needs("name", Except("ideal", *PILOTED, *TDMA[1:], *VOTE, LATTICE)),
         "amp_da": needs("name", "amp-da", "amp-da-pooled"),
@@ -83,6 +85,7 @@ class UplinkSettings(Settings):
         "semi_blind": needs("name", "semi-blind"),
         "covariance": needs("name", "covariance"),
         "md_aircomp": needs("name", "md-aircomp"),
+        "receiver_csi": needs("name", RECEIVER_CSI),
     }
 
     name: str = "ideal"
@@ -126,6 +129,7 @@ class UplinkSettings(Settings):
     semi_blind: SemiBlindSettings = SemiBlindSettings()
     covariance: CovarianceSettings = CovarianceSettings()
     md_aircomp: MdAirCompSettings = MdAirCompSettings()
+    receiver_csi: ReceiverCsiSettings = ReceiverCsiSettings()
 
     _absolute = field_validator("layer")(absolute)
 
