@@ -32,8 +32,8 @@ class Options:
     A challenge is one question; --list shows them. Challenges: awgn, awgn-cap, budget, devices, phase, csi,
     power, timing, blind, byzantine, byzantine-flip, byzantine-scale, heterogeneous.
 
-    Schemes: every name of `aircomp schemes`; digital (gamp), digital-matched (gamp with matched energies) and analog-lmmse
-    (analog, shrunk) are short for settings.
+    Schemes: every name of `aircomp schemes`; digital (gamp), digital-matched (gamp with matched energies), digital-rate (with
+    sizes by SNR, too) and analog-lmmse (analog, shrunk) are short for settings.
 
     Examples:
       aircomp arena --challenge awgn
