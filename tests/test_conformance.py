@@ -58,14 +58,15 @@ def hardened(snr_db, antennas=192):
     return make_channel(settings, PowerSettings())
 
 
-def staying(snr_db):
+def staying(snr_db, antennas=8):
     """Random phases that stay for the round, on some antennas."""
-    return make_channel(ChannelSettings(kind="fading", snr_db=snr_db, antennas=8), PowerSettings())
+    return make_channel(ChannelSettings(kind="fading", snr_db=snr_db, antennas=antennas), PowerSettings())
 
 
 CHANNELS = dict.fromkeys(PHASELESS, hardened) | {
     "reed": partial(hardened, antennas=512),
     "receiver-csi": staying,
+    "md-aircomp-plus": partial(staying, antennas=512),
 }
 """Of the uplinks that are not for the paper's: energies of devices disturb each other, also without noise."""
 

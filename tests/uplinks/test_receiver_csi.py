@@ -12,6 +12,7 @@ from aircomp.link import Link, communicate
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.report.faded import hear_with_pilots
 from aircomp.uplinks.base import UplinkContext
+from aircomp.uplinks.receiver_csi import OwnPilots
 from aircomp.uplinks.schemes import make_uplink
 from aircomp.uplinks.settings import UplinkSettings
 from helpers.draws import seeded
@@ -97,13 +98,13 @@ def test_learnt_channels_count_as_well_as_measured_before():
     for snr_db, expected in ((0.0, 0.9), (5.0, 0.97)):
         settings = {"snr_db": snr_db, "snr_reference": "transmit", "antennas": 8, "block_slots": 128}
         channel = ChannelSettings(kind="fading", **settings)
-        heard = hear_with_pilots(channel, PowerSettings(), num_active=10, num_slots=128, seed=0)
+        heard = hear_with_pilots(OwnPilots, channel, PowerSettings(), num_active=10, num_slots=128, seed=0)
         assert heard.accuracy > expected
 
 
 def test_a_block_that_is_all_pilots_is_refused_in_one_sentence(rng):
     base, sent = messages(3, 400, rng)
-    with pytest.raises(ConfigError, match=r"receiver_csi.pilots = 1 leaves no slot of a coherence block, which has 1;"):
+    with pytest.raises(ConfigError, match=r"1 slots of pilots leave no other slot of a coherence block, which has 1;"):
         communicate(link(block_slots=1), base, sent, {}, 0)
 
 

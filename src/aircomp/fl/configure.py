@@ -137,7 +137,18 @@ def check_phase(experiment: Experiment) -> None:
             f"uplink = {experiment.uplink.name!r} is {same!r} with power.control = {control!r}, but power.control = "
             f"{experiment.power.control!r} was given; use that one, or uplink = {same!r}"
         )
-    phaseless = (*PHASELESS, "receiver-csi", *TDMA, "fsk-mv", "reed", "blind-analog", "capacity", "ideal", "perfect")
+    phaseless = (
+        *PHASELESS,
+        "receiver-csi",
+        "md-aircomp-plus",
+        *TDMA,
+        "fsk-mv",
+        "reed",
+        "blind-analog",
+        "capacity",
+        "ideal",
+        "perfect",
+    )
     if not faded or experiment.power.control in COHERENT or experiment.uplink.name in phaseless:
         return
     raise ConfigError(

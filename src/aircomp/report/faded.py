@@ -1,5 +1,6 @@
 """A look at one slot behind fading: how the devices' signals arrive, who is silent, and what the receiver makes of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,9 @@ from aircomp.report.explain import example_choices, most_telling
 from aircomp.report.figures import bars, scatter
 from aircomp.report.page import Figure, Section, write_page
 from aircomp.report.rows import table_of
+from aircomp.uplinks.block_pilots import BlockPilots
 from aircomp.uplinks.digital import sent_counts
 from aircomp.uplinks.radio import joined
-from aircomp.uplinks.receiver_csi import PilotPlan
 from aircomp.uplinks.receivers import RECEIVER_CODEBOOK, RECEIVER_CSI, make_receiver
 
 NUM_CODEWORDS, CODEWORD_LENGTH = 128, 64
@@ -111,11 +112,18 @@ def hear_round(
 
 
 def hear_with_pilots(
-    channel: ChannelSettings, power: PowerSettings, *, num_active: int, num_slots: int, seed: int
+    make: Callable[..., BlockPilots],
+    channel: ChannelSettings,
+    power: PowerSettings,
+    *,
+    num_active: int,
+    num_slots: int,
+    seed: int,
 ) -> FadedRound:
     """Send such a round with pilots at the start of every block, in the place of slots, and count with what they tell.
 
     Args:
+        make: Builds the pilots of a round from its slots, their uses and the uses of a block.
         channel: Its gains and noise.
         power: What devices do about them.
         num_active: Devices.
@@ -129,7 +137,7 @@ def hear_with_pilots(
     codebook = make_codebook(kind, NUM_CODEWORDS, uses, rng=rngs.generator(seed, "random-access codebook"))
     air = make_channel(channel, power)
     csi = air.sound(num_active, num_slots * uses, rng=rngs.generator(seed, "fading"))
-    plan = PilotPlan(num_slots, uses, csi.at_receiver.block_uses)
+    plan = make(num_slots, uses, csi.at_receiver.block_uses)
     chosen, popularity = example_choices(NUM_CODEWORDS, num_active=num_active, num_slots=len(plan.rows), seed=seed)
     received = air.carry(plan.send(chosen, codebook), csi, rng=rngs.generator(seed, "explained noise"))
     decoded = plan.hear(received, num_active, codebook, popularity, csi.at_receiver)

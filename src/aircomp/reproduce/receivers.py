@@ -19,7 +19,9 @@ from aircomp.reproduce.jobs import Job
 from aircomp.reproduce.parts import Found, Outcome
 from aircomp.reproduce.scales import Scale
 from aircomp.reproduce.summary import over_seeds
-from aircomp.uplinks.receivers import PHASELESS, RECEIVER_CSI
+from aircomp.uplinks.composite import CompositePilot
+from aircomp.uplinks.receiver_csi import OwnPilots
+from aircomp.uplinks.receivers import COMPOSITE, PHASELESS, RECEIVER_CSI
 
 ANTENNAS = (1, 4, 8, 64)
 SLOTS = {1: 512, 4: 512, 8: 512, 64: 256}
@@ -33,8 +35,13 @@ WAYS: dict[str, dict[str, Any]] = {
     "no gains, blind": {"uplink": "blind", "power": "none", "antennas": ANTENNAS},
     "no gains, semi-blind": {"uplink": "semi-blind", "power": "none", "antennas": (4, 8, 64)},
     "pilots, receiver-csi": {"uplink": RECEIVER_CSI, "power": "none", "antennas": (1, 4, 8)},
+    "no gains, md-aircomp-plus": {"uplink": COMPOSITE, "power": "none", "antennas": (8, 64)},
 }
 """What must be known and who hears: power control, and the numbers of antennas; widened hears the first one alone."""
+
+
+PILOTS = {RECEIVER_CSI: OwnPilots, COMPOSITE: CompositePilot}
+"""Of the links that have pilots in every block."""
 
 
 def receivers_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
@@ -99,8 +106,8 @@ def faded_job(job: Job, work: Path) -> dict[str, Any]:
     )
     power, slots = PowerSettings(control=given["power"]), given.get("slots", SLOTS[antennas])
     drawn = {"num_active": DEVICES, "num_slots": slots, "seed": given["seed"]}
-    if uplink == RECEIVER_CSI:
-        heard = hear_with_pilots(channel, power, **drawn)
+    if uplink in PILOTS:
+        heard = hear_with_pilots(PILOTS[uplink], channel, power, **drawn)
     else:
         heard = hear_round(uplink, channel, power, **drawn, told=float(DEVICES) if uplink in PHASELESS else None)
     return {"rows": [{"count_accuracy": heard.accuracy}]}

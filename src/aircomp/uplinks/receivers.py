@@ -19,6 +19,9 @@ from aircomp.errors import ConfigError
 RECEIVER_CSI = "receiver-csi"
 """The link whose base station learns channels from pilots: no receiver by itself, since its devices send something else."""
 
+COMPOSITE = "md-aircomp-plus"
+"""The link whose base station combines its antennas by a pilot that all devices share."""
+
 RECEIVER_CODEBOOK = {
     "widened": "low-coherence",
     "blind": "low-coherence",
@@ -26,6 +29,7 @@ RECEIVER_CODEBOOK = {
     "covariance": "low-coherence",
     "md-aircomp": "bernoulli",
     RECEIVER_CSI: "low-coherence",
+    COMPOSITE: "low-coherence",
 }
 """The random-access codebook that each receiver is for."""
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from torch import Tensor
+
 from aircomp.common.checks import check_choice, check_methods, check_number, check_type
 from aircomp.decode.base import Decoder
 from aircomp.layer.analog_code import AnalogCode
@@ -12,9 +14,11 @@ from aircomp.uplinks.analog import NO_PEAK, AnalogUplink
 from aircomp.uplinks.base import Uplink, UplinkContext
 from aircomp.uplinks.blind_analog import NAME as BLIND_ANALOG
 from aircomp.uplinks.blind_analog import BlindAnalogUplink
+from aircomp.uplinks.block_pilots import BlockPilots, BlockPilotsUplink
 from aircomp.uplinks.channelcomp import NAME as CHANNELCOMP
 from aircomp.uplinks.channelcomp import ChannelCompUplink
 from aircomp.uplinks.coded import CodedUplink
+from aircomp.uplinks.composite import CompositePilot
 from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decoder_names
 from aircomp.uplinks.digital import DigitalUplink
 from aircomp.uplinks.ideal import IdealUplink
@@ -29,8 +33,8 @@ from aircomp.uplinks.positional import KINDS as DIGITS
 from aircomp.uplinks.positional import PositionalUplink
 from aircomp.uplinks.radio import FirstAntenna, RadioUplink
 from aircomp.uplinks.rate import RateUplink, short_context, short_settings
-from aircomp.uplinks.receiver_csi import PilotPlan, ReceiverCsiUplink
-from aircomp.uplinks.receivers import RECEIVER_CODEBOOK, RECEIVER_CSI, make_receiver, receiver_names
+from aircomp.uplinks.receiver_csi import TOLD, OwnPilots
+from aircomp.uplinks.receivers import COMPOSITE, RECEIVER_CODEBOOK, RECEIVER_CSI, make_receiver, receiver_names
 from aircomp.uplinks.reed import ReedUplink
 from aircomp.uplinks.settings import UplinkSettings
 from aircomp.uplinks.vote import KINDS as VOTE
@@ -61,6 +65,7 @@ def uplink_names() -> list[str]:
         *(name for name in decoder_names() if name != "genie"),
         *receiver_names(),
         RECEIVER_CSI,
+        COMPOSITE,
         *RIVALS,
     ]
 
@@ -100,14 +105,8 @@ def make_uplink(
     if name in receiver_names():
         link = DigitalUplink(name, codebook, decoder, plain, context)
         return RadioUplink(link, make_receiver(name, codebook, settings.of_decoder(name)))
-    if name == RECEIVER_CSI:
-        uses = codebook.shape[1]
-
-        def plan(slots: int) -> PilotPlan:
-            return PilotPlan(slots, uses, context.block_uses, settings.receiver_csi)
-
-        link = DigitalUplink(name, codebook, decoder, plain, context, lambda slots: len(plan(slots).places))
-        return ReceiverCsiUplink(link, plan)
+    if name in (RECEIVER_CSI, COMPOSITE):
+        return _with_block_pilots(name, codebook, decoder, plain, context)
     if context.block_uses:
         return RadioUplink(DigitalUplink(name, codebook, decoder, plain, context), FirstAntenna(decoder))
     link = DigitalUplink(name, codebook, decoder, settings, context)
@@ -116,6 +115,19 @@ def make_uplink(
     short = short_settings(settings)
     partner, codebook, _ = decoder_and_codebook(_choice(name, short, context))
     return RateUplink(link, DigitalUplink(name, codebook, partner, short, short_context(context)))
+
+
+def _with_block_pilots(
+    name: str, codebook: Tensor, decoder: Decoder, settings: UplinkSettings, context: UplinkContext
+) -> BlockPilotsUplink:
+    def plan(slots: int) -> BlockPilots:
+        room = (slots, codebook.shape[1], context.block_uses)
+        if name == COMPOSITE:
+            return CompositePilot(*room)
+        return OwnPilots(*room, settings.receiver_csi.pilots, settings.receiver_csi.passes)
+
+    link = DigitalUplink(name, codebook, decoder, settings, context, lambda slots: len(plan(slots).places))
+    return BlockPilotsUplink(link, plan, TOLD if name == RECEIVER_CSI else ())
 
 
 def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplink:

@@ -32,7 +32,7 @@ from aircomp.uplinks.orthogonal import JOINT, TdmaSettings
 from aircomp.uplinks.orthogonal import KINDS as TDMA
 from aircomp.uplinks.positional import KINDS as DIGITS
 from aircomp.uplinks.positional import DigitsSettings
-from aircomp.uplinks.receivers import RECEIVER_CSI, receiver_names
+from aircomp.uplinks.receivers import COMPOSITE, RECEIVER_CSI, receiver_names
 from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteSettings
 
@@ -63,9 +63,20 @@ class UplinkSettings(Settings):
         "rate": needs("name", *UNEQUAL, refused=True) + needs("codebook", "auto", "two-bases", refused=True),
         "pilots": needs(
             "name",
-            Except("ideal", "perfect", *TDMA, "tdma-coded", *VOTE, JOINT, LATTICE, RECEIVER_CSI, *receiver_names()),
+            Except(
+                "ideal",
+                "perfect",
+                *TDMA,
+                "tdma-coded",
+                *VOTE,
+                JOINT,
+                LATTICE,
+                RECEIVER_CSI,
+                COMPOSITE,
+                *receiver_names(),
+            ),
         ),
-        "repeat": _DIGITAL + needs("name", Except(RECEIVER_CSI), refused=True),
+        "repeat": _DIGITAL + needs("name", Except(RECEIVER_CSI, COMPOSITE), refused=True),
         "quantize": _SLOTS,
         "quantize.num_codewords": needs("name", Except("ideal", *PILOTED, *TDMA[1:], *VOTE, LATTICE)),
         "amp_da": needs("name", "amp-da", "amp-da-pooled"),

@@ -1,0 +1,58 @@
+r"""The composite pilot of MD-AirComp+ for counts: all devices send one pilot, by which the base station combines antennas.
+
+    pilots of a block ──► sum of all gains h̄ on every antenna ──► h̄ᴴ y / N_r ──► as if it had arrived in phase ──► widened
+
+Device $k$ is then heard with $g_k = \bar h^H h_k / N_r$. In Rayleigh fading its mean is one, and its variance is
+$(1 + (K-1)/2)/N_r$ in phase and $(K-1)/2N_r$ in quadrature. The widened likelihood expects such gains. The number of devices
+comes from the received power, since the pilot tells it no better than $K/\sqrt{N_r}$.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Inexact, Int
+from torch import Tensor
+
+from aircomp.channel.base import AtReceiver
+from aircomp.common.gains import GainModel
+from aircomp.common.packing import pack
+from aircomp.decode.base import Decoded
+from aircomp.decode.blind import Blind
+from aircomp.decode.receiver import Reception
+from aircomp.decode.widened import Widened
+from aircomp.encode.pilots import WithPilots, pilot_sequence
+from aircomp.encode.signal import Codewords
+from aircomp.uplinks.block_pilots import BlockPilots
+from aircomp.uplinks.radio import joined
+
+
+@dataclass(frozen=True)
+class CompositePilot(BlockPilots):
+    """One sequence that all devices send."""
+
+    def send(self, indices: Int[Tensor, "devices data"], codebook: Float[Tensor, "codewords uses"]) -> WithPilots:
+        """Put the pilot before the data of every block."""
+        return WithPilots(Codewords(indices, codebook), pilot_sequence(self.uses), self.places)
+
+    def hear(
+        self,
+        received: Inexact[Tensor, "antennas slots uses"],
+        num_devices: int,
+        codebook: Float[Tensor, "codewords uses"],
+        popularity: Float[Tensor, " codewords"],
+        csi: AtReceiver,
+    ) -> Decoded:
+        """Combine the antennas of every block, and count as behind gains that are nearly one."""
+        pilots, data = self.apart(received)
+        antennas, words = len(pilots), pack(codebook)
+        everything = torch.cat(data, dim=1)
+        number, _ = Blind(words).estimate(everything.transpose(0, 1), popularity, Reception(everything, popularity))
+        sequence = pack(pilot_sequence(self.uses)).repeat(self.pilots).to(pilots) / self.pilots
+        total = (pilots @ sequence.conj()).T
+        spread = max(number - 1, 0.0) / 2 / antennas
+        model = GainModel(mean=1.0, var_real=spread + 1 / antennas, var_imag=spread)
+        receiver, found = Widened(words), []
+        for block, gains in zip(data, total, strict=True):
+            heard = torch.einsum("a,asu->su", gains.conj(), block)[None] / antennas
+            found += receiver.receive(Reception(heard, popularity, gain_model=model, num_active=number))
+        return joined(found)
