@@ -12,7 +12,7 @@ from helpers.settings import SMALL, flags
 
 pytestmark = pytest.mark.process
 
-EXTRAS = ("flwr", "huggingface_hub", "onnx", "onnxruntime", "onnxscript", "ray", "tensorboard")
+EXTRAS = ("flwr", "huggingface_hub", "onnx", "onnxruntime", "onnxscript", "ray", "sionna", "tensorboard")
 HIDE = f"""
 import sys
 class Hiding:
@@ -52,11 +52,12 @@ def test_every_module_but_the_adapters_imports_and_a_run_works(tmp_path):
     ("code", "extra"),
     [
         (command("simulate", "digits", "--engine", "ray", "--rounds", "1"), "ray"),
+        (command("simulate", "digits", "--channel", "fading", "--channel.model", "tdl-a", "--rounds", "1"), "sionna"),
         (command("export", "--format", "onnx", "--out", "decoder.onnx"), "onnx"),
         ("import aircomp.adapters.flower", "flower"),
         ("import aircomp\naircomp.CommunicationLayer.load().save_pretrained('layer')", "hub"),
     ],
-    ids=["ray", "onnx", "flower", "hub"],
+    ids=["ray", "sionna", "onnx", "flower", "hub"],
 )
 def test_what_needs_an_extra_says_which(code, extra, tmp_path):
     done = without_extras(code, tmp_path)

@@ -26,6 +26,7 @@ from aircomp.channel.power import COHERENT, NEAREST, SILENCING, Belief, PowerSet
 from aircomp.channel.settings import ChannelSettings, ErrorSettings
 from aircomp.channel.signal import Gains, Signal, slot_blocks
 from aircomp.channel.snr import noise_variance
+from aircomp.channel.standard import direct_power, draw_standard
 from aircomp.common.gains import GainModel
 from aircomp.common.memory import check_memory
 from aircomp.common.packing import pack, unpack
@@ -39,6 +40,8 @@ _ERRORS = 4
 """Numbers of a device and block that are not gains: error of the belief (2), phase error, none."""
 _MODEL_DEVICES = 131_072
 """Of the draw that tells the receiver how gains are spread: a hundred thousand, so moments are known to half a percent."""
+_MODEL_STANDARD = 8_192
+"""Devices of that draw with a standard model, which takes longer."""
 _MODEL_ROUND = (8, 512)
 """Devices and blocks of that draw where the devices of a block share a beam, which takes longer to find."""
 
@@ -80,7 +83,7 @@ class Fading:
     def belief(self) -> Belief:
         """The law of what devices believe."""
         s = self.settings
-        return Belief(s.rician_factor, s.errors.csi_correlation, s.path_loss)
+        return Belief(s.rician_factor or direct_power(s.model), s.errors.csi_correlation, s.path_loss)
 
     def sound(self, num_devices: int, num_uses: int, *, rng: torch.Generator) -> Csi:
         """Draw the round's gains and errors, and let power control decide what each device does."""
@@ -153,7 +156,8 @@ class Fading:
         rng = generator(0, "gain model")
         if self.power.control == "beamforming":
             return draw(self.settings, *_MODEL_ROUND, rng=rng)
-        return draw(self.settings.model_copy(update={"antennas": 1}), _MODEL_DEVICES, 1, rng=rng)
+        devices = _MODEL_DEVICES if self.settings.model == "rayleigh" else _MODEL_STANDARD
+        return draw(self.settings.model_copy(update={"antennas": 1}), devices, 1, rng=rng)
 
     def carry(self, signal: Signal, csi: Csi, *, rng: torch.Generator) -> Inexact[Tensor, "antennas slots uses"]:
         """Add the signals up under their gains, and to each antenna noise of one variance."""
@@ -180,14 +184,25 @@ def draw(settings: ChannelSettings, num_devices: int, blocks: int, *, rng: torch
     # in double precision, rounded at the end: torch rounds the last entries of a tensor differently, so the last bits of a
     # shorter round would differ from those of a longer one
     kind: Any = {"generator": rng, "dtype": torch.float64, "device": rng.device}
-    distance, angle, turn, timing, frequency = torch.rand(num_devices, _DRAW_BLOCK, **kind).unbind(1)[:5]
+    own = torch.rand(num_devices, _DRAW_BLOCK, **kind)
+    distance, angle, turn, timing, frequency = own.unbind(1)[:5]
     power = torch.randn(num_devices, _DRAW_BLOCK, **kind)[:, 0]
     numbers = torch.randn(blocks, num_devices, width, **kind).transpose(0, 1)
     pairs = torch.view_as_complex(numbers.unflatten(2, (-1, 2)).contiguous()) / math.sqrt(2)
     error, gains = pairs[:, :, 0], pairs[:, :, _ERRORS // 2 : _ERRORS // 2 + antennas]
+    if settings.model == "rayleigh":
+        small = _with_direct_path(_correlated(gains, settings.correlation), settings.rician_factor, angle, turn)
+    else:
+        small = draw_standard(
+            settings.model,
+            *gains.shape,
+            delay_ns=settings.delay_ns,
+            step_khz=settings.step_khz,
+            seed=int(own[0, 5] * 2**31) if num_devices else 0,
+        ).to(gains)
     return Drawn(
         path_gain=distance.sqrt().clamp(min=NEAREST) ** -settings.path_loss,
-        small=_with_direct_path(_correlated(gains, settings.correlation), settings.rician_factor, angle, turn),
+        small=small,
         belief_error=error,
         phase=numbers[:, :, 2],
         power=power,

@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from aircomp.channel.standard import STANDARD, ChannelModel
 from aircomp.common.settings import NeedsTable, Settings, needs
 from aircomp.common.snr import SnrReference
 
@@ -30,8 +31,11 @@ class ChannelSettings(Settings):
     """What lies between the devices and the base station."""
 
     NEEDS: ClassVar[NeedsTable] = dict.fromkeys(
-        ("antennas", "block_slots", "rician_factor", "correlation", "path_loss", "errors"), _FADING
-    )
+        ("antennas", "block_slots", "path_loss", "errors", "model"), _FADING
+    ) | {
+        **dict.fromkeys(("rician_factor", "correlation"), _FADING + needs("model", "rayleigh", refused=True)),
+        **dict.fromkeys(("delay_ns", "step_khz"), needs("model", *STANDARD, refused=True)),
+    }
 
     kind: Literal["awgn", "fading"] = "awgn"
     """awgn: white Gaussian noise and gains of one, the paper's. fading: complex gains that stay for a block of slots."""
@@ -50,4 +54,11 @@ class ChannelSettings(Settings):
     path_loss: float = Field(default=0.0, ge=0, le=10)
     """Exponent by which power falls with distance, for devices spread over a disc; at its edge the gain is one. 3.76 is
     usual in a city; with 0 distance does not matter."""
+    model: ChannelModel = "rayleigh"
+    """rayleigh: gains as the settings above say. The others are the standard models of 3GPP TR 38.901, with the extra
+    `sionna`: tapped delay lines (TDL) and clustered ones (CDL), each block on a subcarrier of its own."""
+    delay_ns: float = Field(default=100.0, ge=0, le=1e4)
+    """Delay spread of a standard model, in nanoseconds; 100 is usual in a city."""
+    step_khz: float = Field(default=180.0, gt=0, le=1e6)
+    """Frequency from the subcarrier of a block to that of the next, in kilohertz; 180 is a resource block of LTE."""
     errors: ErrorSettings = ErrorSettings()

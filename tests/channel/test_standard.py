@@ -1,0 +1,52 @@
+"""Standard channel models: the settings that go with them, and with Sionna installed what they draw."""
+
+import pytest
+import torch
+
+from aircomp.channel import ChannelSettings, Fading, PowerSettings
+from aircomp.channel.standard import STANDARD, draw_standard
+from helpers.draws import seeded
+
+
+def drawn(model, devices=200, blocks=3, antennas=2, **settings):
+    chosen = {"delay_ns": 100.0, "step_khz": 180.0, "seed": 1} | settings
+    return draw_standard(model, devices, blocks, antennas, **chosen)
+
+
+@pytest.fixture(scope="module")
+def sionna():
+    return pytest.importorskip("sionna")
+
+
+@pytest.mark.parametrize("model", STANDARD)
+def test_gains_have_mean_power_one_and_every_link_its_own(model, sionna):
+    gains = drawn(model)
+    assert gains.shape == (200, 3, 2)
+    # Rayleigh powers of 400 links: 5 % standard deviation
+    assert float(gains.abs().square().mean()) == pytest.approx(1, abs=0.2)
+    each = gains.abs().square().mean((1, 2))
+    assert float(each.std()) > 0.005, "links were normalised one by one"
+
+
+def test_more_blocks_begin_like_fewer_and_nothing_global_is_seeded(sionna):
+    before = torch.random.get_rng_state()
+    fewer, more = drawn("tdl-a", blocks=2), drawn("tdl-a", blocks=5)
+    torch.testing.assert_close(more[:, :2], fewer)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert not torch.allclose(drawn("tdl-a", seed=2), drawn("tdl-a", seed=1))
+
+
+def test_a_small_delay_spread_leaves_neighbouring_blocks_alike(sionna):
+    def correlation(gains):
+        a, b = gains[:, 0, 0], gains[:, 1, 0]
+        return float((a * b.conj()).mean().abs() / (a.abs().square().mean() * b.abs().square().mean()).sqrt())
+
+    assert correlation(drawn("tdl-a", delay_ns=10.0)) > 0.99
+    assert correlation(drawn("tdl-a", delay_ns=1000.0)) < 0.8
+
+
+def test_a_round_is_sounded_like_any_other(sionna):
+    settings = ChannelSettings(kind="fading", model="tdl-c", antennas=4, block_slots=2)
+    csi = Fading(settings, PowerSettings(control="inversion")).sound(5, 6 * 64, rng=seeded(0))
+    assert csi.gains.values.shape == (5, 3, 4)
+    assert torch.isfinite(csi.at_devices.scale.abs()).all()
