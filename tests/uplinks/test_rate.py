@@ -32,7 +32,7 @@ def rounds(settings, given, snr_db, number=2, layers=None):
     return link, done
 
 
-@pytest.mark.parametrize(("snr_db", "words"), [(-15.0, 128), (5.0, 32)])
+@pytest.mark.parametrize(("snr_db", "words"), [(-15.0, 128), (-9.0, 32), (5.0, 32), (float("inf"), 32)])
 def test_short_codewords_are_sent_where_the_snr_of_the_last_round_allows(snr_db, words):
     _, done = rounds(AUTO, updates(), snr_db)
     assert [len(each.announced.downlink["codebook"]) for each in done] == [128, words]

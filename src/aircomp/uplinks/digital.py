@@ -240,8 +240,13 @@ class DigitalUplink(Scheme):
         snr_db = estimate_snr_db(combined, noise, kept.repeat)
         output = counts_of(decoded, announced, self.context.include_base_station)
         output = replace(output, diagnostics={"snr_db_hat": snr_db})
-        remembered = {SNR_DB: snr_db} | ({NOISE_VAR: noise} if self.settings.energy == "matched" else {})
+        remembered = {SNR_DB: snr_db} | ({NOISE_VAR: noise} if self._follows_noise else {})
         return output, {name: torch.tensor(value, dtype=torch.float64) for name, value in remembered.items()}
+
+    @property
+    def _follows_noise(self) -> bool:
+        """Whether the next round depends on the noise of this one."""
+        return self.settings.energy == "matched" or self.settings.rate == "auto"
 
     def _num_pilots(self, slots: int) -> int:
         """Return how many slots carry pilots: quiet codewords leave the number of devices open."""

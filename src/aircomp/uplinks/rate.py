@@ -5,6 +5,7 @@ quantiser. A quarter of the fragment behind one of a quarter of the codewords ha
 has a quarter of the energy, so noise hurts it earlier.
 """
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,14 +17,20 @@ from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import InUnits
 from aircomp.errors import ConfigError
 from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext
-from aircomp.uplinks.digital import NOISE_VAR, SNR_DB, DigitalUplink, remembered
+from aircomp.uplinks.digital import NOISE_VAR, DigitalUplink, remembered
 from aircomp.uplinks.outputs import Counts
 from aircomp.uplinks.settings import UplinkSettings
 
 SHORTER = 4
 """By how much fragments, codewords and their number shrink."""
-SHORT_FROM_DB = -5.0
-"""Received SNR of one channel use from which short codewords are sent (`tools/fit_constants.py rate`)."""
+SHORT_FROM_DB = -22.0
+"""SNR of a single device from which short codewords are sent: of ten devices a transmit SNR of -12 dB.
+
+Training on digits gains one to four points by short codewords at -10 dB of all devices, and loses half a point at -15 dB
+(docs/notebook/2026-11-17-rate.md). The received SNR would not do: devices that choose alike raise it by up to 6 dB."""
+
+LEAST_NOISE = 1e-30
+"""Whose logarithm is finite."""
 
 
 def short_settings(settings: UplinkSettings) -> UplinkSettings:
@@ -68,8 +75,9 @@ class RateUplink(Scheme):
 
     def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
         """Choose the size, and announce what that link would."""
-        snr_db = remembered(memory, SNR_DB)
-        link = self.long if snr_db is None or snr_db < SHORT_FROM_DB else self.short
+        noise_var = remembered(memory, NOISE_VAR)
+        enough = noise_var is not None and -10 * math.log10(self._uses * max(noise_var, LEAST_NOISE)) >= SHORT_FROM_DB
+        link = self.short if enough else self.long
         return link.broadcast(base_update, _scaled(memory, 1 / self._energy(link)), rng=rng)
 
     def encode(
@@ -100,7 +108,12 @@ class RateUplink(Scheme):
 
     def _energy(self, link: DigitalUplink) -> float:
         """Return the energy of a codeword of a link, where that of a long one is one."""
-        return link.codebook.shape[1] / self.long.codebook.shape[1]
+        return link.codebook.shape[1] / self._uses
+
+    @property
+    def _uses(self) -> int:
+        """Return the channel uses of a long codeword."""
+        return self.long.codebook.shape[1]
 
 
 def _scaled(memory: Memory, factor: float) -> Memory:
