@@ -39,6 +39,7 @@ ABOUT = {
     "semi-blind": About(_CODEWORD, "any", _OURS),
     "md-aircomp": About(_CODEWORD, "in phase at the first antenna", _QIAO),
     "receiver-csi": About(f"{_CODEWORD}, and a pilot of its own", "any", _OURS),
+    "tuma": About("codewords of the codebook of its zone", "any, with fading", "Okumuş et al. 2025"),
     "covariance": About(_CODEWORD, "any", "Fengler et al. 2021"),
     "analog": About("its update, uncoded; layers with small updates louder", "in phase", _OURS),
     "baa": About("its update, uncoded", "in phase", "Zhu et al. 2020"),
