@@ -63,7 +63,7 @@ def accuracy(control: str, access_points: int, zones: int, snr_db: float, seed: 
 
 if __name__ == "__main__":
     for name, way in WAYS.items():
-        for snr_db in (0.0, 5.0, 10.0):
+        for snr_db in (-10.0, 0.0, 5.0, 10.0):
             found = [accuracy(*way, snr_db, seed) for seed in range(SEEDS)]
             print(
                 f"{name:30} {snr_db:4.0f} dB {statistics.fmean(found):.3f} ± {statistics.stdev(found):.3f}", flush=True
