@@ -38,7 +38,7 @@ def analog_sum():
     del sys.modules["analog_sum"]
 
 
-SLOW = ("posterior", "blind", "semi-blind", "covariance")
+SLOW = ("posterior", "blind", "semi-blind", "covariance", "tuma")
 """Uplinks whose conformance takes more than ten seconds; receivers also pass `check_receiver` on their own."""
 
 
@@ -63,7 +63,7 @@ def staying(snr_db, antennas=8):
     return make_channel(ChannelSettings(kind="fading", snr_db=snr_db, antennas=antennas), PowerSettings())
 
 
-CHANNELS = dict.fromkeys(PHASELESS, hardened) | {
+CHANNELS = dict.fromkeys((*PHASELESS, "tuma"), hardened) | {
     "reed": partial(hardened, antennas=512),
     "receiver-csi": staying,
     "md-aircomp-plus": partial(staying, antennas=512),

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Complex, Float, Inexact
 from torch import Tensor
 
+from aircomp.channel.places import Layout
 from aircomp.channel.signal import Gains, Signal, slot_blocks
 from aircomp.common.gains import GainModel
 
@@ -26,6 +27,8 @@ class AtDevices:
     over_noise: Inexact[Tensor, "devices blocks antennas"] | None = None
     """The gain of each device at nominal power on every antenna, over the deviation of the noise: what bounds of devices that
     send at once are worked out from."""
+    positions: Float[Tensor, "devices 2"] | None = None
+    """Where each device is, in radii of the disc, which it knows; None where places do not matter."""
 
     def louder(self, amplitude: float) -> "AtDevices":
         """Return the same for devices that send everything louder, or more quietly, by one factor."""
@@ -52,6 +55,8 @@ class AtReceiver:
     """Channel uses of a coherence block, in which the same devices speak; 0: the whole round is one."""
     gain_model: GainModel = field(default_factory=GainModel)
     """The law of the gains, by which the link was planned; not those of the round."""
+    layout: Layout | None = None
+    """Mean gains by place, by which the link was planned; None where places do not matter, or devices undo their gains."""
 
     @property
     def side_information(self) -> tuple[str, ...]:

@@ -22,7 +22,8 @@ from torch import Tensor
 from aircomp.channel.awgn import add_noise
 from aircomp.channel.base import AtDevices, AtReceiver, Csi, Offsets
 from aircomp.channel.beams import choose_beams, heard_through
-from aircomp.channel.power import COHERENT, NEAREST, SILENCING, Belief, PowerSettings, control_power
+from aircomp.channel.places import NEAREST, Layout, check_places, on_disc
+from aircomp.channel.power import COHERENT, SILENCING, Belief, PowerSettings, control_power
 from aircomp.channel.settings import ChannelSettings, ErrorSettings
 from aircomp.channel.signal import Gains, Signal, slot_blocks
 from aircomp.channel.snr import noise_variance
@@ -51,9 +52,10 @@ class Drawn:
     """All that is random in a round."""
 
     path_gain: Float[Tensor, " devices"]
-    """Mean power of the gain, one at the edge of the disc."""
+    """Mean power of the gain over all antennas, one at a distance of the disc's radius."""
+    position: Float[Tensor, "devices 2"]
     small: Complex[Tensor, "devices blocks antennas"]
-    """The gain beside it, of mean power one."""
+    """The gain beside it, of mean power one over all antennas."""
     belief_error: Complex[Tensor, "devices blocks"]
     phase: Float[Tensor, "devices blocks"]
     """Standard normal, as the following one."""
@@ -74,6 +76,17 @@ class Fading:
     settings: ChannelSettings = field(default_factory=lambda: ChannelSettings(kind="fading"))
     power: PowerSettings = field(default_factory=PowerSettings)
 
+    def __post_init__(self) -> None:
+        check_places(self.settings, self.power.control, COHERENT)
+
+    @property
+    def layout(self) -> Layout | None:
+        """Mean gains by place; None where devices undo their gains, so that places do not tell how they arrive."""
+        if self.power.control in COHERENT:
+            return None
+        s = self.settings
+        return Layout(s.access_points, s.path_loss, equalised=self.power.control == "statistical")
+
     @property
     def block_uses(self) -> int:
         """Real channel uses of a coherence block."""
@@ -83,7 +96,8 @@ class Fading:
     def belief(self) -> Belief:
         """The law of what devices believe."""
         s = self.settings
-        return Belief(s.rician_factor or direct_power(s.model), s.errors.csi_correlation, s.path_loss)
+        direct = s.rician_factor or direct_power(s.model)
+        return Belief(direct, s.errors.csi_correlation, s.path_loss, s.access_points)
 
     def sound(self, num_devices: int, num_uses: int, *, rng: torch.Generator) -> Csi:
         """Draw the round's gains and errors, and let power control decide what each device does."""
@@ -93,7 +107,10 @@ class Fading:
             csi,
             at_devices=self._told(csi),
             at_receiver=AtReceiver(
-                None if csi.beams is None else csi.gains, block_uses=self.block_uses, gain_model=self.gain_model
+                None if csi.beams is None else csi.gains,
+                block_uses=self.block_uses,
+                gain_model=self.gain_model,
+                layout=self.layout,
             ),
         )
 
@@ -127,7 +144,12 @@ class Fading:
         scale, level = control_power(self.power, self.belief, believed, drawn.path_gain, chosen)
         scale = scale * _amplitude(errors, drawn.power)[:, None] * torch.polar(*_turned(errors, drawn.phase))
         return Csi(
-            AtDevices(len(scale), scale.to(torch.complex64), self.block_uses),
+            AtDevices(
+                len(scale),
+                scale.to(torch.complex64),
+                self.block_uses,
+                positions=drawn.position.float().to(scale.device),
+            ),
             Gains(gains.to(torch.complex64), self.block_uses),
             level=level.float(),
             offsets=_offsets(errors, drawn),
@@ -190,8 +212,10 @@ def draw(settings: ChannelSettings, num_devices: int, blocks: int, *, rng: torch
     numbers = torch.randn(blocks, num_devices, width, **kind).transpose(0, 1)
     pairs = torch.view_as_complex(numbers.unflatten(2, (-1, 2)).contiguous()) / math.sqrt(2)
     error, gains = pairs[:, :, 0], pairs[:, :, _ERRORS // 2 : _ERRORS // 2 + antennas]
+    position = on_disc(distance.sqrt(), 2 * math.pi * angle)
     if settings.model == "rayleigh":
-        small = _with_direct_path(_correlated(gains, settings.correlation), settings.rician_factor, angle, turn)
+        small = _correlated(gains, settings.correlation, settings.access_points)
+        small = _with_direct_path(small, settings.rician_factor, angle, turn)
     else:
         small = draw_standard(
             settings.model,
@@ -200,8 +224,15 @@ def draw(settings: ChannelSettings, num_devices: int, blocks: int, *, rng: torch
             step_khz=settings.step_khz,
             seed=int(own[0, 5] * 2**31) if num_devices else 0,
         ).to(gains)
+    path_gain = distance.sqrt().clamp(min=NEAREST) ** -settings.path_loss
+    if settings.access_points > 1:
+        each = Layout(settings.access_points, settings.path_loss).gains(position)
+        path_gain = each.mean(dim=1)
+        relative = (each / path_gain[:, None]).repeat_interleave(antennas // settings.access_points, dim=1)
+        small = small * relative.sqrt()[:, None]
     return Drawn(
-        path_gain=distance.sqrt().clamp(min=NEAREST) ** -settings.path_loss,
+        path_gain=path_gain,
+        position=position,
         small=small,
         belief_error=error,
         phase=numbers[:, :, 2],
@@ -211,12 +242,13 @@ def draw(settings: ChannelSettings, num_devices: int, blocks: int, *, rng: torch
     )
 
 
-def _correlated(gains: Complex[Tensor, "devices blocks antennas"], correlation: float) -> Tensor:
-    """Let neighbouring antennas hear alike, by the root of the matrix of their correlations."""
+def _correlated(gains: Complex[Tensor, "devices blocks antennas"], correlation: float, access_points: int) -> Tensor:
+    """Let neighbouring antennas of an access point hear alike, by the root of the matrix of their correlations."""
     if correlation == 0:
         return gains
     place = torch.arange(gains.shape[2], dtype=torch.float64, device=gains.device)
-    root = torch.linalg.cholesky(correlation ** (place[:, None] - place).abs())
+    site = place // (gains.shape[2] // access_points)
+    root = torch.linalg.cholesky(correlation ** (place[:, None] - place).abs() * (site[:, None] == site))
     return gains @ root.T.to(gains)
 
 

@@ -1,7 +1,7 @@
 r"""Power control: what devices make of what they believe of the channel.
 
 Every device may spend power one on average. It multiplies its signal with $t$, from its own belief $\hat h$ of the first
-antenna's gain, whose mean power is $\beta$:
+antenna's gain, whose mean power is $\beta$, or with several access points the mean over them:
 
 | control       | $t$                                          | silent                 | arrives at                |
 |---------------|----------------------------------------------|------------------------|---------------------------|
@@ -29,6 +29,7 @@ from pydantic import Field
 from scipy import integrate, special
 from torch import Tensor
 
+from aircomp.channel.places import Layout
 from aircomp.common.settings import NeedsTable, Settings, needs
 from aircomp.errors import ConfigError
 
@@ -37,8 +38,6 @@ COHERENT = ("inversion", "phase", "common", "beamforming")
 """The controls that let signals arrive in phase; they need to know the gain."""
 SILENCING = ("inversion", "beamforming")
 """The controls under which devices are silent in some blocks."""
-NEAREST = 1 / 30
-"""Nearest that a device comes, in radii of the disc."""
 
 
 class PowerSettings(Settings):
@@ -72,6 +71,7 @@ class Belief:
     rician_factor: float = 0.0
     csi_correlation: float = 1.0
     path_loss: float = 0.0
+    access_points: int = 1
 
     def mean_inverse(self, threshold: float) -> float:
         r"""Return $E[1/|\hat h|^2;\, |\hat h|^2 \ge g]$; in Rayleigh fading the exponential integral."""
@@ -90,8 +90,7 @@ class Belief:
     @property
     def mean_inverse_path(self) -> float:
         r"""Return $E[1/\beta]$ over the disc, $\beta = (d/R)^{-\alpha}$."""
-        a = self.path_loss
-        return NEAREST ** (a + 2) + (1 - NEAREST ** (a + 2)) * 2 / (a + 2)
+        return Layout(self.access_points, self.path_loss).mean_inverse
 
 
 def threshold_of(settings: PowerSettings, belief: Belief) -> float:

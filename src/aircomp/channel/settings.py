@@ -33,7 +33,9 @@ class ChannelSettings(Settings):
     NEEDS: ClassVar[NeedsTable] = dict.fromkeys(
         ("antennas", "block_slots", "path_loss", "errors", "model"), _FADING
     ) | {
-        **dict.fromkeys(("rician_factor", "correlation"), _FADING + needs("model", "rayleigh", refused=True)),
+        **dict.fromkeys(
+            ("access_points", "rician_factor", "correlation"), _FADING + needs("model", "rayleigh", refused=True)
+        ),
         **dict.fromkeys(("delay_ns", "step_khz"), needs("model", *STANDARD, refused=True)),
     }
 
@@ -45,6 +47,9 @@ class ChannelSettings(Settings):
     """What the SNR refers to: the mean received power of the `round`, that of each `slot`, or the `transmit` power."""
     antennas: int = Field(default=1, ge=1, le=1024)
     """Antennas of the base station; a device has another gain to each of them."""
+    access_points: int = Field(default=1, ge=1, le=1024)
+    """Places over which the antennas are spread evenly; their number divides that of the antennas. One is the middle of the
+    disc. With path loss, a device has another mean gain to each."""
     block_slots: int = Field(default=256, ge=1, le=10**9)
     """Slots of 64 real channel uses for which gains stay as they are; a round may end before a block does."""
     rician_factor: float = Field(default=0.0, ge=0, le=1e6)

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from aircomp.aggregation import aggregator_names
+from aircomp.channel import make_channel
 from aircomp.channel.power import COHERENT
 from aircomp.common.checks import check_device
 from aircomp.common.settings import check_given, given_paths
+from aircomp.decode.tuma import NAME as TUMA
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.fl.experiment import Buffers, Experiment, load_experiment, present_name
 from aircomp.fl.own import check_parts, part_name
@@ -130,6 +132,7 @@ def check_phase(experiment: Experiment) -> None:
     Raises:
         ConfigError: Naming those that do not.
     """
+    make_channel(experiment.channel, experiment.power)  # refuses what cannot be
     faded = experiment.channel.kind == "fading" and not experiment.own.channel and not experiment.own.uplink
     control, same = BRINGS.get(experiment.uplink.name, (experiment.power.control, ""))
     if faded and experiment.power.control != control:
@@ -137,8 +140,11 @@ def check_phase(experiment: Experiment) -> None:
             f"uplink = {experiment.uplink.name!r} is {same!r} with power.control = {control!r}, but power.control = "
             f"{experiment.power.control!r} was given; use that one, or uplink = {same!r}"
         )
+    if experiment.uplink.name == TUMA and not experiment.own.channel and not experiment.own.uplink:
+        _check_places(experiment)
     phaseless = (
         *PHASELESS,
+        TUMA,
         "receiver-csi",
         "md-aircomp-plus",
         *TDMA,
@@ -154,6 +160,18 @@ def check_phase(experiment: Experiment) -> None:
     raise ConfigError(
         f"uplink = {experiment.uplink.name!r} needs signals that arrive in phase, but power.control = "
         f"{experiment.power.control!r} leaves phases random; use power.control = 'inversion', or uplink = 'blind'"
+    )
+
+
+def _check_places(experiment: Experiment) -> None:
+    """Refuse zones where places do not tell how loud devices arrive."""
+    kind, control = experiment.channel.kind, experiment.power.control
+    if kind == "fading" and control not in COHERENT:
+        return
+    given = f"channel.kind = {kind!r}" if kind != "fading" else f"power.control = {control!r}"
+    raise ConfigError(
+        f"uplink = {TUMA!r} counts by how loud each access point hears a zone, but {given} was given; use channel.kind = "
+        "'fading' with power.control = 'none' or 'statistical'"
     )
 
 

@@ -14,6 +14,7 @@ from aircomp.channel import ChannelSettings, PowerSettings
 from aircomp.channel.power import COHERENT
 from aircomp.common.settings import Except, Needs, NeedsTable, Presets, Settings, absolute, needs
 from aircomp.data.partition import PartitionSettings
+from aircomp.decode.tuma import NAME as TUMA
 from aircomp.device.corrupt import CorruptionSettings
 from aircomp.device.feedback import FeedbackSettings
 from aircomp.device.local import LocalSettings
@@ -80,7 +81,7 @@ LATER = {
         f"uplink.{name}": getattr(UplinkSettings(), name).model_dump()
         for name in (
             *("amp_da", "gamp", "posterior", "nnls", "widened", "blind", "semi_blind", "covariance"),
-            *("md_aircomp", "analog", "tdma", "vote", "digits", "a_dsgd", "channelcomp", "receiver_csi"),
+            *("md_aircomp", "analog", "tdma", "vote", "digits", "a_dsgd", "channelcomp", "receiver_csi", "tuma"),
         )
     },
 }
@@ -117,7 +118,7 @@ class Experiment(Settings):
             Needs({"model.norm": ("batch",), "own.model": Except("")}),
         ),
         "uplink.side_information": (
-            Needs({"uplink.name": ("gamp", "posterior", "amp-da-net", *INFORMED), "own.decoder": Except("")}),
+            Needs({"uplink.name": ("gamp", "posterior", "amp-da-net", *INFORMED, TUMA), "own.decoder": Except("")}),
         ),
         "data.name": needs("own.dataset", "", refused=True),
         "model": needs("own.model", "", refused=True),

@@ -39,6 +39,7 @@ def make_link(
         include_base_station=experiment.server.include_base_station,
         snr_reference="round" if channel is not None else experiment.channel.snr_reference,
         block_uses=air.block_uses if isinstance(air, Fading) else 0,
+        access_points=air.settings.access_points if isinstance(air, Fading) else 1,
     )
     settings = experiment.aggregate
     return Link(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from aircomp.channel.awgn import Awgn
-from aircomp.channel.base import AtDevices, Channel, Csi
+from aircomp.channel.base import Channel, Csi
 from aircomp.channel.signal import Signal
 from aircomp.common.rng import generator
 from aircomp.link import Exchange, Link, communicate
@@ -64,10 +64,10 @@ class _OneSilent:
         known = csi.at_devices
         scale = torch.ones(num_devices, 1) if known.scale is None else known.scale.clone()
         scale[0] = 0
-        told = AtDevices(
-            num_devices,
-            scale,
-            known.block_uses or max(num_uses, 1),
+        told = replace(
+            known,
+            scale=scale,
+            block_uses=known.block_uses or max(num_uses, 1),
             snr=None if known.snr is None else known.snr * (scale != 0),
             over_noise=None if known.over_noise is None else known.over_noise.where(scale[:, :, None] != 0, 0),
         )

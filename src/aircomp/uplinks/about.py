@@ -40,6 +40,7 @@ ABOUT = {
     "md-aircomp": About(_CODEWORD, "in phase at the first antenna", _QIAO),
     "receiver-csi": About(f"{_CODEWORD}, and a pilot of its own", "any", _OURS),
     "md-aircomp-plus": About(f"{_CODEWORD}, and one pilot for all", "any, many antennas", _QIAO),
+    "tuma": About("codewords of the codebook of its zone", "any, with fading", "Okumuş et al. 2025"),
     "covariance": About(_CODEWORD, "any", "Fengler et al. 2021"),
     "analog": About("its update, uncoded; layers with small updates louder", "in phase", _OURS),
     "baa": About("its update, uncoded", "in phase", "Zhu et al. 2020"),

@@ -37,6 +37,8 @@ class UplinkContext:
     """What the receiver knows of its noise: one variance over the round, or under `slot` one for each slot."""
     block_uses: int = 0
     """Channel uses of a coherence block, where gains differ from block to block; 0: gains of one."""
+    access_points: int = 1
+    """Places over which the base station's antennas are spread."""
 
     def parameter_layers(self, num_params: int, fragment_length: int) -> Int[Tensor, " params"]:
         """Return the parameter tensor of every parameter, as its fragment has it; one for all where nobody told."""

@@ -1,11 +1,15 @@
 """Every scheme by name: bounds, one for each decoder and each receiver on the digital link, and their rivals."""
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
 from aircomp.common.checks import check_choice, check_methods, check_number, check_type
 from aircomp.decode.base import Decoder
+from aircomp.decode.tuma import NAME as TUMA
+from aircomp.encode.codebook import MOST_CODEWORDS
+from aircomp.errors import ConfigError
 from aircomp.layer.analog_code import AnalogCode
 from aircomp.uplinks.a_dsgd import KINDS as PROJECTED
 from aircomp.uplinks.a_dsgd import ADsgdUplink
@@ -37,6 +41,7 @@ from aircomp.uplinks.receiver_csi import TOLD, OwnPilots
 from aircomp.uplinks.receivers import COMPOSITE, RECEIVER_CODEBOOK, RECEIVER_CSI, make_receiver, receiver_names
 from aircomp.uplinks.reed import ReedUplink
 from aircomp.uplinks.settings import UplinkSettings
+from aircomp.uplinks.tuma import TumaUplink
 from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteUplink
 
@@ -66,6 +71,7 @@ def uplink_names() -> list[str]:
         *receiver_names(),
         RECEIVER_CSI,
         COMPOSITE,
+        TUMA,
         *RIVALS,
     ]
 
@@ -95,6 +101,8 @@ def make_uplink(
         return IdealUplink(context)
     if name in RIVALS:
         return _rival(name, settings, context)
+    if name == TUMA and decoder is None:
+        return _zoned(settings, context)
     codebook = getattr(decoder, "codebook", None)
     if decoder is None or codebook is None:
         partner, codebook, _ = decoder_and_codebook(_choice(name, settings, context))
@@ -163,8 +171,30 @@ def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplin
     return ADsgdUplink(name, settings.a_dsgd, pilots=settings.pilots, **air)
 
 
+def _zoned(settings: UplinkSettings, context: UplinkContext) -> TumaUplink:
+    zones, number = settings.tuma.zones or context.access_points, settings.quantize.num_codewords
+    if zones * number > MOST_CODEWORDS:
+        raise ConfigError(
+            f"{zones} zones of {number} codewords are {zones * number}, and a random-access codebook holds {MOST_CODEWORDS}; "
+            "lower uplink.tuma.zones or quantize.num_codewords"
+        )
+    choice = replace(_choice(TUMA, settings, context), num_codewords=zones * number)
+    decoder, codebook, _ = decoder_and_codebook(choice)
+    if len(codebook) != zones * number:
+        raise ConfigError(
+            f"the trained codebook has {len(codebook)} codewords, and {zones} zones of {number} need {zones * number}; "
+            "leave uplink.codebook at 'auto'"
+        )
+    plain = settings.changed(energy="equal", pilots=0)
+    return TumaUplink(DigitalUplink(TUMA, codebook[:number], decoder, plain, context), codebook, settings.tuma)
+
+
 def _choice(name: str, settings: UplinkSettings, context: UplinkContext) -> DecoderChoice:
-    kind = RECEIVER_CODEBOOK.get(name, "auto") if settings.codebook == "auto" else settings.codebook
+    kind = (
+        {**RECEIVER_CODEBOOK, TUMA: "low-coherence"}.get(name, "auto")
+        if settings.codebook == "auto"
+        else settings.codebook
+    )
     return DecoderChoice(
         decoder=name if name in decoder_names() else "genie",
         codebook=kind,

@@ -16,6 +16,8 @@ from aircomp.decode.posterior import PosteriorSettings
 from aircomp.decode.semi_blind import SemiBlindSettings
 from aircomp.decode.side import SideInformation
 from aircomp.decode.simple import NnlsSettings
+from aircomp.decode.tuma import NAME as TUMA
+from aircomp.decode.tuma import TumaSettings
 from aircomp.decode.widened import WidenedSettings
 from aircomp.encode.codebook import CodebookKind
 from aircomp.quantize.codebook import QuantizeSettings
@@ -74,6 +76,7 @@ class UplinkSettings(Settings):
                 RECEIVER_CSI,
                 COMPOSITE,
                 *receiver_names(),
+                TUMA,
             ),
         ),
         "repeat": _DIGITAL + needs("name", Except(RECEIVER_CSI, COMPOSITE), refused=True),
@@ -97,6 +100,7 @@ class UplinkSettings(Settings):
         "covariance": needs("name", "covariance"),
         "md_aircomp": needs("name", "md-aircomp"),
         "receiver_csi": needs("name", RECEIVER_CSI),
+        "tuma": needs("name", TUMA),
     }
 
     name: str = "ideal"
@@ -141,6 +145,7 @@ class UplinkSettings(Settings):
     covariance: CovarianceSettings = CovarianceSettings()
     md_aircomp: MdAirCompSettings = MdAirCompSettings()
     receiver_csi: ReceiverCsiSettings = ReceiverCsiSettings()
+    tuma: TumaSettings = TumaSettings()
 
     _absolute = field_validator("layer")(absolute)
 
