@@ -93,6 +93,8 @@ class TumaUplink(Relay):
     ) -> Sent:
         """Choose codewords, and send those of the own zone."""
         sent = self.link.encode(messages, announced, csi, rng=rng)
+        if self.zones == 1:
+            return sent
         signal: Any = sent.signal  # Codewords: this link has no pilots
         zone = zone_of(_known(csi.positions), self.zones).to(signal.indices.device)
         words = signal.indices.long() + len(self.link.codebook) * zone[:, None]
