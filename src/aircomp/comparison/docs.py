@@ -16,7 +16,7 @@ from aircomp.common.results import Row
 from aircomp.comparison.challenges import challenge_names, find_challenge
 from aircomp.comparison.entrants import find_entrant
 from aircomp.comparison.expected import expected
-from aircomp.comparison.judge import BOUNDS, MEASURES, compared, overview, winners
+from aircomp.comparison.judge import BOUNDS, MEASURES, compared, outcome, overview, winners
 from aircomp.comparison.page import OVERVIEW, command_of, figure_of
 from aircomp.comparison.run import ROUND_ITSELF, Plan, Task
 from aircomp.measure.fields import columns_of, label_of
@@ -172,12 +172,11 @@ def _margins(rows: list[Row], task: Task, words: Sequence[str]) -> Table:
         other = by_place.get((challenge, value, second))
         if scheme == first and other is not None:
             verdict = compared(row, other, measure)
-            words_of = {"wins": "wins" if (verdict["margin"] or 0) > 0 else "loses"}
             found.append(
                 verdict
                 | {"place": f"`{challenge}` {value:g}", "margin": _interval(verdict)}
                 | {"first": row[measure.field], "second": other[measure.field]}
-                | {"verdict": words_of.get(verdict["verdict"], verdict["verdict"])}
+                | {"verdict": outcome(verdict)}
             )
     columns = {"place": "challenge", "first": f"`{first}`", "second": f"`{second}`"}
     return Table("", columns | {"margin": f"margin ({measure.unit})", "verdict": f"`{first}`"}, found)

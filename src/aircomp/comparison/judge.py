@@ -75,13 +75,18 @@ def _ours(ranked: Sequence[Row], measure: Measure) -> Row:
     if not ours or not others:
         return {}
     beside = compared(ours[0], others[0], measure)
-    words = {"wins": "wins" if (beside["margin"] or 0) > 0 else "loses"}
     return {
         "our_best": ours[0]["scheme"],
         "best_rival": others[0]["scheme"],
         "our_margin": beside["margin"],
-        "our_verdict": words.get(beside["verdict"], beside["verdict"]),
+        "our_verdict": outcome(beside),
     }
+
+
+def outcome(beside: Row) -> str:
+    """Say how the first of two schemes that were `compared` did: it wins, it loses, or the verdict between them."""
+    lost = beside["verdict"] == "wins" and (beside["margin"] or 0) <= 0
+    return "loses" if lost else beside["verdict"]
 
 
 def overview(won: Sequence[Row]) -> list[Row]:

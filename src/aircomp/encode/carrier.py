@@ -166,11 +166,24 @@ class Carrier:
         """Return a slot's value for each of its numbers."""
         return self.numbers_of(values[..., None].expand(*values.shape, self.per_slot))
 
-    def spoken(self, speaking: Bool[Tensor, "devices slots"] | None) -> Bool[Tensor, "devices numbers"] | None:
-        """Return which numbers each device sent; None: all."""
+    def spoken(
+        self, speaking: Bool[Tensor, "devices slots"] | None, together: int = 1
+    ) -> Bool[Tensor, "devices values"] | None:
+        """Return which values each device sent; None: all.
+
+        Args:
+            speaking: Who speaks in every slot.
+            together: How many numbers side by side make a value, which arrives if all of them do.
+        """
         if speaking is None:
             return None
-        return self.of_slots(speaking[:, self.air.rows])
+        return self.of_slots(speaking[:, self.air.rows]).unflatten(1, (-1, together)).all(dim=2)
+
+
+def amplitude_of_one(slots: Float[Tensor, "devices slots numbers"]) -> float:
+    """Return the factor that gives slots the mean energy one; zero if there is nothing to scale."""
+    energy = float(slots.double().square().sum(dim=2).mean()) if slots.numel() else 0.0
+    return energy**-0.5 if energy > 0 else 0.0
 
 
 def make_rotation(uses: int, seed: int, device: str | torch.device) -> Float[Tensor, "uses uses"]:

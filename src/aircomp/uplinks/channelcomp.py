@@ -23,7 +23,7 @@ from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common.settings import Settings
 from aircomp.decode.heard_pilots import in_phase
 from aircomp.decode.types import estimate_types
-from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, put, take
+from aircomp.encode.carrier import Carrier, amplitude_of_one, chosen_parameters, make_rotation, put, take
 from aircomp.encode.codebook import count
 from aircomp.encode.constellation import MOST_DEVICES, MOST_LEVELS, constellation, types
 from aircomp.errors import ConfigError
@@ -128,12 +128,11 @@ class ChannelCompUplink(Scheme):
         carrier, air = kept.carrier, kept.carrier.air
         chosen = self._nearest(take(messages, kept.chosen) / kept.limits)
         slots = carrier.slots_of(self._centred(kept)[chosen].flatten(1))  # the axes of a parameter side by side
-        energy = float(slots.double().square().sum(dim=2).mean()) if len(slots) else 0.0
-        scale = energy**-0.5 if energy > 0 else 0.0
+        scale = amplitude_of_one(slots)
         speaking = csi.speaking(air.slots, air.uses)
-        values, spoken = self.levels.to(messages)[chosen] * kept.limits, carrier.spoken(speaking)
-        if spoken is not None:  # a parameter arrives if all of its axes do
-            values = values * spoken.unflatten(1, (-1, self.axes)).all(dim=2).to(values)
+        values, spoken = self.levels.to(messages)[chosen] * kept.limits, carrier.spoken(speaking, self.axes)
+        if spoken is not None:
+            values = values * spoken.to(values)
         return Sent(
             carrier.send(slots * scale),
             put(values, kept.chosen, announced.num_params),

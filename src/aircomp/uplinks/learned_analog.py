@@ -22,7 +22,7 @@ from torch import Tensor
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.decode.analog_code import Heard
 from aircomp.decode.heard_pilots import PilotEstimate, in_phase
-from aircomp.encode.carrier import Air, make_rotation
+from aircomp.encode.carrier import Air, amplitude_of_one, make_rotation
 from aircomp.encode.pilots import WithPilots, data_slots, pilot_sequence
 from aircomp.encode.schedule import put_slots, take_slots
 from aircomp.encode.spread import Spread
@@ -99,10 +99,10 @@ class LearnedAnalogUplink(Scheme):
         air, length = kept.air, self.code.fragment_length
         fragments = take_slots(split(messages, length), kept.asked)
         loud = fragments * kept.gains[:, None]
-        scale = _to_one(loud)
+        scale = amplitude_of_one(loud)
         signal = self.code.encoder(loud * scale, layer_energies(kept.gains))
         signal = torch.nn.functional.pad(signal, (0, 0, 0, len(air.rows) - len(kept.asked)))
-        amplitude = _to_one(signal)
+        amplitude = amplitude_of_one(signal)
         speaking = csi.speaking(air.slots, air.uses)
         if speaking is not None:
             fragments = fragments * speaking[:, air.rows[: len(kept.asked)], None].to(fragments)
@@ -147,9 +147,3 @@ class LearnedAnalogUplink(Scheme):
     def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
         """Compare with the mean of what devices sent."""
         return error_of_mean(sent, output.mean)
-
-
-def _to_one(slots: Float[Tensor, "devices slots numbers"]) -> float:
-    """Return the factor that gives slots the mean energy one; zero if there is nothing to scale."""
-    energy = float(slots.double().square().sum(dim=2).mean()) if slots.numel() else 0.0
-    return energy**-0.5 if energy > 0 else 0.0

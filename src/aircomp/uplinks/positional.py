@@ -24,7 +24,7 @@ from aircomp.common import rng as rngs
 from aircomp.common.settings import Settings
 from aircomp.decode.digit_sums import Estimate, estimate_sums, sum_prior
 from aircomp.decode.heard_pilots import PilotEstimate, in_phase
-from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, put, take
+from aircomp.encode.carrier import Carrier, amplitude_of_one, chosen_parameters, make_rotation, put, take
 from aircomp.errors import ConfigError
 from aircomp.quantize.levels import Levels, layer_scales
 from aircomp.uplinks.base import MEAN_ENERGY, Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean, new_seed
@@ -126,12 +126,11 @@ class PositionalUplink(Scheme):
         whole = levels.quantize(take(messages, kept.chosen))
         digits = levels.digits(whole) - _means(kept.prior).to(messages)[:, None, None]
         slots = carrier.slots_of(digits.movedim(0, 2).flatten(1))  # a parameter's digits side by side: in one block
-        energy = float(slots.double().square().sum(dim=2).mean()) if len(slots) else 0.0
-        scale = energy**-0.5 if energy > 0 else 0.0
+        scale = amplitude_of_one(slots)
         speaking = csi.speaking(air.slots, air.uses)
-        arrived, spoken = levels.values(whole), carrier.spoken(speaking)
-        if spoken is not None:  # a parameter arrives if all of its digits do
-            arrived = arrived * spoken.unflatten(1, (-1, self.number)).all(dim=2).to(arrived)
+        arrived, spoken = levels.values(whole), carrier.spoken(speaking, self.number)
+        if spoken is not None:
+            arrived = arrived * spoken.to(arrived)
         return Sent(
             carrier.send(slots * scale),
             put(arrived, kept.chosen, announced.num_params),
