@@ -8,7 +8,7 @@ from pathlib import Path
 from aircomp.common.results import Row, write_result
 from aircomp.comparison.challenges import Challenge
 from aircomp.comparison.entrants import find_entrant
-from aircomp.comparison.judge import CONFIDENCE, MEASURES, Measure, overview
+from aircomp.comparison.judge import BOUNDS, CONFIDENCE, MEASURES, Measure, overview
 from aircomp.comparison.run import COST_FIELDS, ROUND_FIELDS, ROUND_ITSELF, Comparison, Plan, names_of
 from aircomp.measure.fields import columns_of, label_of
 from aircomp.report.page import Figure, Section, Table, write_figures, write_page
@@ -119,7 +119,7 @@ def _first(comparison: Comparison) -> Section:
             f" They have a {100 * CONFIDENCE:.0f} % interval over {len(plan.seeds)} paired seeds. "
             "If the interval holds zero, it is a tie."
         )
-    note = f"{judged} The bounds ideal and perfect do not take part."
+    note = f"{judged} Bounds ({', '.join(BOUNDS)}) do not take part."
     first = next(iter(comparison.plan.chosen().items()))
     rows = [row for row in comparison.rows if row["challenge"] == first[0]]
     won = [row | {"command": command_of(plan, row["challenge"])} for row in comparison.winners]
