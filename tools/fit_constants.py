@@ -6,7 +6,6 @@ r"""Fit the decoders' constants to saved rounds, and print what they would be.
 | what | constants | decodes with | chooses by |
 |---|---|---|---|
 | `estimate` | `aircomp.decode.estimate.FITTED` | the estimate of a round, two bases | error of the number of devices |
-| `trust` | `aircomp.decode.amp_da_net.FITTED` | amp-da-net | error of the number of devices |
 | `agreement` | `aircomp.decode.prior.AGREEMENT` | gamp, two bases | count accuracy, then update NMSE |
 | `strength` | `aircomp.decode.side.STRENGTH` | gamp, two bases | count accuracy, then update NMSE |
 | `open` | `aircomp.aggregation.readout.OPEN` | amp-da-net | update NMSE of the unbiased mean |
@@ -37,7 +36,7 @@ from torch import Tensor
 from aircomp.aggregation import aggregate, readout
 from aircomp.channel.awgn import Awgn, add_noise, transmit
 from aircomp.common import rng as rngs
-from aircomp.decode import amp_da_net, estimate, side
+from aircomp.decode import estimate, side
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder
 from aircomp.decode.base import Decoder
 from aircomp.decode.gamp import Gamp, GampSettings
@@ -61,7 +60,6 @@ AGREEMENTS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.16)
 STRENGTHS = (10.0, 30.0, 100.0, 300.0)
 OPEN = (1.0, 2.0, 3.0, 5.0, 10.0)
 EXPONENTS = (4.0, 8.0, 16.0, 32.0, 64.0)
-TRUSTED = ((0.2, 0.4), (0.3, 0.5), (0.4, 0.6), (0.5, 0.7), (0.6, 0.8))
 WORSE = 0.0005
 """Count accuracies that differ by less are the same: the update NMSE then decides."""
 
@@ -168,16 +166,6 @@ def fit_estimate(task: Task, layer: CommunicationLayer) -> None:
         report(field.name, tried, now, best_by_error(tried))
 
 
-def fit_trust(task: Task, layer: CommunicationLayer) -> None:
-    """Try from where on the network's number of devices is no longer believed."""
-    tried, now = {}, (amp_da_net.FITTED.believed, amp_da_net.FITTED.disbelieved)
-    for low, high in TRUSTED:
-        with constant(amp_da_net, "FITTED", amp_da_net.Fitted(low, high)):
-            decoder = layer.decoder(snr_reference=task.snr_reference)
-            tried[low, high] = decoded(task, decoder, layer.codebook)
-    report("believed, disbelieved", tried, now, best_by_error(tried))
-
-
 def fit_agreement(task: Task, layer: CommunicationLayer) -> None:
     """Try the agreement that gamp and posterior expect."""
     codebook, tried = two_bases(task), {}
@@ -270,7 +258,6 @@ def fit_agreement_of_layer(task: Task, layer: CommunicationLayer) -> None:
 
 FITS: dict[str, Callable[[Task, CommunicationLayer], None]] = {
     "estimate": fit_estimate,
-    "trust": fit_trust,
     "agreement": fit_agreement,
     "strength": fit_strength,
     "open": fit_open,

@@ -29,6 +29,8 @@ _PUBLIC = {
     "make_uplink": "aircomp.uplinks.schemes",
     "uplink_names": "aircomp.uplinks.schemes",
     "CommunicationLayer": "aircomp.layer",
+    "layer_names": "aircomp.layer",
+    "pick_layer": "aircomp.layer",
     "AirCompError": "aircomp.errors",
 }
 
@@ -42,9 +44,11 @@ __all__ = [
     "aggregator_names",
     "arena",
     "decoder_names",
+    "layer_names",
     "make_codebook",
     "make_decoder",
     "make_uplink",
+    "pick_layer",
     "simulate",
     "sweep",
     "transmit",
@@ -59,7 +63,7 @@ if TYPE_CHECKING:
     from aircomp.encode.codebook import make_codebook
     from aircomp.errors import AirCompError
     from aircomp.fl.simulate import Simulation, simulate
-    from aircomp.layer import CommunicationLayer
+    from aircomp.layer import CommunicationLayer, layer_names, pick_layer
     from aircomp.uplinks.decoders import decoder_names, make_decoder
     from aircomp.uplinks.schemes import make_uplink, uplink_names
 

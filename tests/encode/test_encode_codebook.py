@@ -47,6 +47,22 @@ def test_two_bases_are_orthonormal_and_flat_to_each_other(length: int, rng: torc
     torch.testing.assert_close((first @ second.T).abs(), flat, **tolerance)
 
 
+@pytest.mark.parametrize(("codewords", "length"), [(144, 16), (128, 32), (256, 64), (256, 128)])
+def test_several_bases_are_orthonormal_and_as_far_from_each_other_as_quadratic_forms_allow(codewords: int, length: int):
+    codebook = make_codebook("bases", codewords, length, rng=torch.Generator().manual_seed(3)).double()
+    overlaps = (codebook @ codebook.T).abs()
+    odd = length.bit_length() % 2 == 0  # 32 = 2⁵
+    for basis in range(codewords // length):
+        own = overlaps[basis * length :][:length, basis * length :][:, :length]
+        torch.testing.assert_close(own, torch.eye(length, dtype=torch.float64), atol=1e-6, rtol=0)
+    assert float((overlaps - torch.eye(codewords)).max()) <= ((2 if odd else 1) / length) ** 0.5 + 1e-6
+
+
+def test_the_first_two_of_several_bases_are_two_bases():
+    kinds = [make_codebook(kind, 20, 16, rng=torch.Generator().manual_seed(3)) for kind in ("two-bases", "bases")]
+    assert torch.equal(*kinds)
+
+
 def test_fewer_codewords_are_the_first_rows_of_two_bases():
     full = make_codebook("two-bases", 32, 16, rng=torch.Generator().manual_seed(3))
     part = make_codebook("two-bases", 20, 16, rng=torch.Generator().manual_seed(3))
@@ -129,7 +145,13 @@ def test_bad_shapes_and_types_are_refused():
     [
         ("two-bases", 8, 12, "codeword_length = 12: two-bases needs a power of two"),
         ("two-bases", 2, 1, "codeword_length = 1: two-bases needs a power of two"),
-        ("two-bases", 129, 64, "two bases of length 64 hold 128 codewords, not 129; lengthen the codewords"),
+        ("bases", 5, 2, "the codebook bases has at most 4 codewords of length 2, not 5"),
+        (
+            "two-bases",
+            129,
+            64,
+            "the codebook two-bases has at most 128 codewords of length 64, not 129; lengthen the codewords",
+        ),
         ("bernoulli", 9, 3, "only 8 different rows of 3 signs exist, not 9"),
         ("gaussian", 0, 3, "num_codewords is 0; expected an integer of at least 1"),
         ("gausian", 8, 8, "there is no codebook 'gausian': did you mean 'gaussian'?"),

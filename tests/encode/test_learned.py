@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from aircomp.encode.codebook import make_codebook
-from aircomp.encode.learned import CodebookSettings, LearnedCodebook
+from aircomp.encode.learned import CodebookSettings, LearnedCodebook, with_common
 
 
 def learned(**settings):
@@ -55,3 +55,12 @@ def test_a_frozen_codebook_has_nothing_to_learn():
 
 def test_a_single_matrix_has_no_transform():
     assert [name for name, _ in learned(form="single").named_parameters()] == ["base"]
+
+
+def test_a_common_share_is_the_same_in_every_codeword_and_nothing_else_has_it():
+    book = learned(common=0.1)()
+    flat = torch.full((8,), 8**-0.5)
+    torch.testing.assert_close(book @ flat, torch.full((12,), 0.1**0.5), rtol=0, atol=1e-6)
+    torch.testing.assert_close(book.norm(dim=1), torch.ones(12), rtol=0, atol=1e-6)
+    rows = torch.randn(12, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    assert torch.autograd.gradcheck(lambda rows: with_common(rows, 0.1), (rows,))

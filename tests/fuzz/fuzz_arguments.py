@@ -65,6 +65,7 @@ COMMANDS = [
     ),
     Command(["cost"], "cost:Options", {"--model": "digits-cnn"}, weight=4),
     Command(["schemes"], "schemes:Options", {}, weight=2),
+    Command(["layers"], "layers:Options", {}, weight=2),
     Command(["arena"], "arena:Options", {}, weight=2, never={"--seeds": "0"}),
     Command(["explain"], "explain:Options", {}, weight=2),
     Command(["report"], "report:Options", {"--out": "page"}, [f"{IN}/run"], 2),

@@ -102,4 +102,4 @@ def test_a_round_off_the_range_of_devices_is_told_once(layer, caplog):
         decoder.decode(received, popularity)
         told = [r.getMessage() for r in caplog.records]
         assert len(told) == (0 if num_active == 10 else 1)
-    assert told[0].startswith("the layer was trained on 7 to 13 active devices, but this round has about 2")
+    assert told[0].startswith("the layer was trained on 7 to 13 active devices, but this round has about 3")

@@ -57,10 +57,11 @@ def test_the_noise_is_of_the_round_or_of_each_slot():
 
 
 def test_without_a_bundled_layer_load_says_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr("aircomp.layer.communication.resources.files", lambda package: tmp_path)
-    with pytest.raises(ArtefactError, match=r"carries no trained layer.*aircomp pretrain"):
+    (tmp_path / "weights").mkdir()
+    monkeypatch.setattr("aircomp.layer.zoo.resources.files", lambda package: tmp_path)
+    with pytest.raises(ArtefactError, match=r"carries no layer 128x64.*aircomp pretrain"):
         CommunicationLayer.load()
-    make_layer().save(tmp_path / "weights")
+    make_layer().save(tmp_path / "weights" / "128x64")
     assert CommunicationLayer.load().config["seed"] == 0
 
 

@@ -81,7 +81,7 @@ def test_the_job_of_an_older_version_is_read_under_todays_names(tmp_path):
 
 
 def test_the_card_of_an_older_layer_is_read_under_todays_names(tmp_path):
-    shutil.copytree(str(resources.files("aircomp") / "weights"), tmp_path / "layer")
+    shutil.copytree(str(resources.files("aircomp") / "weights" / "128x64"), tmp_path / "layer")
     described = read_json(tmp_path / "layer" / "layer.json")
     today = described["training"]["test"]
     older = [{name.replace("count_accuracy", "accuracy"): v for name, v in row.items()} for row in today]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aircomp.decode import amp_da_net, side
+from aircomp.decode import estimate, side
 from aircomp.train.fragments import FragmentRound, save_round
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "fit_constants.py"
@@ -33,15 +33,15 @@ def rounds(tmp_path_factory):
     return directory
 
 
-@pytest.mark.parametrize(("what", "values"), [("trust", 5), ("strength", 4), ("energy", 5), ("agreement-of-layer", 9)])
+@pytest.mark.parametrize(("what", "values"), [("strength", 4), ("energy", 5), ("agreement-of-layer", 9)])
 def test_it_prints_every_value_and_a_choice_and_changes_nothing(script, rounds, capsys, what, values):
-    before = amp_da_net.FITTED, side.STRENGTH
+    before = estimate.FITTED, side.STRENGTH
     script.main([what, "--fragments", str(rounds), "--slots", "30", "--snr-db", "5"])
     header, columns, *lines = capsys.readouterr().out.splitlines()
     assert ", best " in header
     assert "count_accuracy at 5 dB" in columns
     assert len(lines) == values
-    assert before == (amp_da_net.FITTED, side.STRENGTH)
+    assert before == (estimate.FITTED, side.STRENGTH)
 
 
 def test_of_values_that_decode_as_well_the_least_update_error_wins(script):

@@ -20,6 +20,8 @@ from aircomp.train.rounds import (
     make_batch,
     requantize,
     split_rounds,
+    vary,
+    zipf_round,
 )
 
 
@@ -164,6 +166,11 @@ def test_a_batch_counts_its_slots_and_draws_its_channel():
     assert fixed.snr_reference == "round"
 
 
+def test_a_range_of_devices_that_is_turned_round_is_refused():
+    with pytest.raises(ConfigError, match="devices_low = 9 is above devices_high = 3; swap them"):
+        RoundsSettings(devices_low=9, devices_high=3)
+
+
 def test_impossible_settings_are_refused():
     with pytest.raises(ConfigError, match=r"snr_db_low = 9.0 is above snr_db_high = 3.0"):
         RoundsSettings(snr_db_low=9, snr_db_high=3)
@@ -207,3 +214,51 @@ def test_rounds_take_turns():
     assert numbers[7:] == [0, 0]
     orders = {tuple(n for n, _ in blocks(slots, 8, rng=torch.Generator().manual_seed(s))[:3]) for s in range(20)}
     assert len(orders) > 3, "in random order"
+
+
+def test_batches_have_every_number_of_devices_those_about_the_geometric_mean_most_often():
+    saved = plain_round(num_active=16)
+    settings = RoundsSettings(devices_low=1, devices_high=16)
+    numbers = [
+        len(vary(saved, torch.arange(5), settings, rng=torch.Generator().manual_seed(s))[0].indices) for s in range(400)
+    ]
+    assert (min(numbers), max(numbers)) == (1, 16)
+    assert sum(3 <= number <= 6 for number in numbers) > sum(number < 3 for number in numbers)
+    # of 400 draws half are below the geometric mean, give or take three standard deviations of ten
+    assert abs(sum(number < 4 for number in numbers) - 200) < 60
+
+
+def test_some_devices_of_a_round_are_as_if_the_others_had_not_sent(tmp_path, synthetic_round):
+    save_round(tmp_path, 0, synthetic_round(0))
+    for number in (1, 2):
+        save_round(tmp_path, number, synthetic_round(number))
+    saved = load_rounds([tmp_path], RoundsSettings(side_information=True), seed=0).train[0]
+    some = saved.of(torch.tensor([1, 0]))
+    assert torch.equal(some.indices, saved.indices[[1, 0]])
+    assert some.mean_fragments is None
+    (group, *_), (whole, *_) = some.groups.values(), saved.groups.values()
+    assert torch.equal(group.of, whole.of)
+    assert float(group.sums.sum()) == 2 * saved.num_slots
+
+
+def test_drawn_choices_follow_the_popularity_most_popular_first():
+    drawn = zipf_round(plain_round(num_active=40), 200, rng=torch.Generator().manual_seed(3))
+    assert drawn.indices.shape == (40, 200)
+    assert (drawn.popularity.diff() <= 0).all()
+    shares = count(drawn.indices, 16).double().mean(0) / 40
+    # 8,000 draws for the devices, 4,096 for the base station
+    torch.testing.assert_close(shares.float(), drawn.popularity, atol=0.04, rtol=0)
+
+
+def test_a_share_of_the_batches_is_drawn(tmp_path):
+    saved, settings = plain_round(num_active=4), RoundsSettings(zipf=0.5)
+    drawn = [
+        vary(saved, torch.arange(5), settings, rng=torch.Generator().manual_seed(s))[0] is not saved for s in range(100)
+    ]
+    assert 30 < sum(drawn) < 70
+
+
+def test_rounds_are_quantised_anew_for_another_number_of_codewords(collection):
+    split = load_rounds([collection], RoundsSettings(num_codewords=4), seed=0)
+    assert {len(saved.popularity) for saved in split.train} == {4}
+    assert all(int(saved.indices.max()) < 4 for saved in split.train)

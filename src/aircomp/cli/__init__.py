@@ -25,6 +25,7 @@ COMMANDS = {
     "explain": "one slot decoded layer by layer, drawn",
     "export": "write the decoder of a layer as an ONNX or torch.export file",
     "schemes": "what uplink schemes there are: what each sends, offers, needs to know and costs",
+    "layers": "what trained layers come with the package",
     "cost": "what a scheme costs for a model: slots, channel uses, air time, energy",
     "bench": "speed, as ratios measured side by side",
     "data": "list datasets, fetch one",

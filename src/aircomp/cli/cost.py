@@ -15,7 +15,7 @@ from aircomp.common.outdir import open_directory
 from aircomp.errors import ConfigError
 from aircomp.fl import models
 from aircomp.fl.configure import full_name
-from aircomp.layer import has_bundled_layer
+from aircomp.layer import layer_names
 from aircomp.measure.fields import columns_of
 from aircomp.uplinks.cost import Radio, round_cost
 from aircomp.uplinks.schemes import make_uplink, uplink_names
@@ -95,7 +95,7 @@ def _full_name(path: str) -> str:
 
 
 def _available() -> list[str]:
-    return [name for name in uplink_names() if name != "amp-da-net" or has_bundled_layer()]
+    return [name for name in uplink_names() if name != "amp-da-net" or layer_names()]
 
 
 def count_parameters(model: str | None, parameters: int | None) -> int:

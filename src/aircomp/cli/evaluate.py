@@ -51,7 +51,7 @@ class Options:
     snr_reference: SnrReference = "round"
     """What the SNR refers to."""
     layer: Path | None = None
-    """Directory of a trained layer; by default the one that comes with the package."""
+    """Directory of a trained layer, or the name of one of the package; by default the package's of these sizes."""
     codebook: Literal["auto", "layer", CodebookKind] = "auto"
     """Random-access codebook; by default the one that each decoder was designed for."""
     side_information: SideInformation = "both"

@@ -54,7 +54,7 @@ class Options:
     slot: int = 0
     """Which of the 512 slots."""
     layer: Path | None = None
-    """Without fading: directory of a trained layer; by default the one that comes with the package."""
+    """Without fading: directory of a trained layer, or the name of one of the package (default: 128x64)."""
     uplink: str | None = None
     """With fading: the receiver; by default widened where signals arrive in phase, and blind elsewhere."""
     channel: Air = field(default_factory=Air)

@@ -17,6 +17,8 @@ from aircomp.train.code import PRESETS as CODE_PRESETS
 from aircomp.train.code import CodeSettings, pretrain_code
 from aircomp.train.fit import pretrain
 from aircomp.train.recipe import PRESETS, PretrainSettings
+from aircomp.train.zoo import PRESET as ZOO
+from aircomp.train.zoo import SIZES, pretrain_zoo
 
 CODE_COLUMNS = ("snr_db", "update_nmse")
 COLUMNS = ("snr_db", "count_accuracy", "update_nmse_hard", "update_nmse_soft", "num_active_mae")
@@ -29,8 +31,8 @@ class _Where:
     fragments: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Fragments directories, from `aircomp collect`."""
     preset: str = "default"
-    """default, short (a quarter of an hour), round (the package's layer), paper, learned-analog (an analog code, from raw
-    fragments), or a TOML file of your own."""
+    """default, short (a quarter of an hour), round (with side information), paper, zoo (all layers of the package, from raw
+    fragments), learned-analog (an analog code, from raw fragments), or a TOML file of your own."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to compute."""
     out: Path | None = None
@@ -50,6 +52,7 @@ class Options(_Where):
       aircomp pretrain runs/fragments-resnet runs/fragments-digits --seed 1
       aircomp pretrain runs/fragments-resnet --net.num-layers 5 --codebook.no-learned
       aircomp pretrain runs/fragments-resnet --resume --out runs/layer
+      aircomp pretrain runs/fragments-raw --preset zoo --out runs/layers
       aircomp pretrain runs/fragments-raw --preset learned-analog --out runs/code
     """
 
@@ -75,15 +78,15 @@ def run(args: Sequence[str]) -> None:
         raise ConfigError("no fragments directory was given; make one with aircomp collect and name it")
     settings = options.settings
     check_given(settings, given_settings(type(settings), args))
+    if options.preset == ZOO:
+        return _run_zoo(options)
     with (
         output_directory(options.out, "layer", resume=options.resume) as out,
         progress_bar("pretrain", settings.epochs) as (progress, task),
     ):
 
         def show(record: dict[str, Any]) -> None:
-            note = f"loss {record['validation_loss']:.4g} (best in epoch {record['best_epoch']})"
-            note += f", at most {record['seconds_left'] / 60:.0f} min left"
-            progress.update(task, completed=record["epoch"], note=note)
+            progress.update(task, completed=record["epoch"], note=_note(record))
 
         keywords: Any = {
             "on_epoch": show,
@@ -95,10 +98,46 @@ def run(args: Sequence[str]) -> None:
             columns, layer = CODE_COLUMNS, pretrain_code(options.fragments, settings, out, **keywords)
         else:
             columns, layer = COLUMNS, pretrain(options.fragments, settings, out, **keywords)
-    training = layer.training
-    title = f"held-out rounds, {training['test'][0]['snr_reference']} SNR; {training['ended']}, best {training['best_epoch']}"
-    print_table(title, training["test"], columns_of(columns))
+    _print_test("held-out rounds", layer.training, columns)
     print(out / "layer.safetensors")
+
+
+def _run_zoo(options: "Options | CodeOptions") -> None:
+    """Train one layer of each size."""
+    settings: Any = options.settings
+    with (
+        output_directory(options.out, "layers", resume=options.resume) as out,
+        progress_bar("pretrain", len(SIZES) * settings.epochs) as (progress, task),
+    ):
+        begun: dict[str, None] = {}
+
+        def show(name: str, record: dict[str, Any]) -> None:
+            begun.setdefault(name)
+            done = (len(begun) - 1) * settings.epochs + record["epoch"]
+            progress.update(task, completed=done, note=f"{name}: {_note(record)}")
+
+        layers = pretrain_zoo(
+            options.fragments,
+            settings,
+            out,
+            on_epoch=show,
+            resume=options.resume,
+            overwrite=options.overwrite,
+            device=options.device,
+        )
+    for name, layer in layers.items():
+        _print_test(name, layer.training, COLUMNS)
+    print(out)
+
+
+def _note(record: dict[str, Any]) -> str:
+    note = f"loss {record['validation_loss']:.4g} (best in epoch {record['best_epoch']})"
+    return note + f", at most {record['seconds_left'] / 60:.0f} min left"
+
+
+def _print_test(what: str, training: dict[str, Any], columns: Sequence[str]) -> None:
+    title = f"{what}, {training['test'][0]['snr_reference']} SNR; {training['ended']}, best {training['best_epoch']}"
+    print_table(title, training["test"], columns_of(columns))
 
 
 def parsed(args: Sequence[str]) -> Options | CodeOptions:

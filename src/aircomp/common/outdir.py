@@ -60,6 +60,7 @@ KINDS = {
     "arena": Kind(_PAGE, (), "with --out {}"),
     "sweep": Kind(("simulate-*.json",), ()),
     "schemes": Kind(_PAGE),
+    "layers": Kind(_PAGE),
     "cost": Kind(_PAGE),
     "bench": Kind(_PAGE),
     "report": Kind(("report.html",), ("report.html",)),

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from aircomp.common import rng as rngs
 from aircomp.common.settings import NeedsTable, Settings, needs
 from aircomp.common.snr import SnrReference
-from aircomp.decode.base import MIN_NUM_ACTIVE, BaseDecoder, Decoded, Observation, check_codebook, check_received
+from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook, check_received
 from aircomp.decode.cnn import Cnn, Workspace
+from aircomp.decode.estimate import RoundEstimate
 from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook
 from aircomp.decode.heard import hear, noise_per_slot
 from aircomp.decode.net_blocks import (
@@ -50,19 +51,6 @@ log = logging.getLogger(__name__)
 
 CHUNK = 256  # slots decoded at a time: bounds the temporaries, changes nothing else
 
-
-@dataclass(frozen=True)
-class Fitted:
-    """What was fitted to real rounds; `tools/fit_constants.py trust` fits it on training rounds and prints its choice."""
-
-    believed: float = 0.4
-    """The network's number of devices is believed where it differs from that of moments by no more than this share:
-    moments are up to a third off at 0 dB, where the network is right …"""
-    disbelieved: float = 0.6
-    """… and not at all from here on; between the two in proportion, so that no round lies on an edge."""
-
-
-FITTED = Fitted()
 
 CNN_GATE = 0.85  # ζ at the start, the paper's (Sec. III-E)
 # The paper does not give the gates (sigmoids) of damping and EM at the start: nearly shut, so that the network begins as
@@ -106,7 +94,7 @@ class AmpDaNetSettings(Settings):
     coupling: Coupling = "round"
     """Whether EM refines one λ and σ² for the slots of a round, or one for each slot (the paper)."""
     total: Total = "estimate"
-    """Whether Σλ, the number of devices, stays as estimated from the round, or follows EM too (the paper)."""
+    """Whether Σλ, the number of devices, is estimated from the round beforehand and stays, or follows EM too (the paper)."""
     start: Start = "round"
     """What EM starts from: estimates of the round, or ten devices and half of each slot's power as noise (the paper)."""
     agreement: float = Field(default=0.0, ge=0, lt=1)
@@ -196,7 +184,8 @@ class AmpDaNet(nn.Module):
         pilot = PilotEstimator(
             codebook.detach(), snr_reference=snr_reference, agreement=self.settings.agreement, **BATCH_ESTIMATE
         )
-        rate, start_noise = self.begin(pilot, received.detach(), popularity, num_active, given)
+        shared, start_noise = self.begin(pilot, received.detach(), popularity, num_active, given)
+        rate = shared.rate
         if log_ratio is not None and rate.any():
             rate = rate.sum() * torch.softmax(rate.log() + log_ratio, dim=1)
         return self.unroll(
@@ -215,13 +204,13 @@ class AmpDaNet(nn.Module):
         popularity: Float[Tensor, " codewords"],
         num_active: float | None = None,
         noise_var: Float[Tensor, " slots"] | None = None,
-    ) -> tuple[Float[Tensor, " codewords"], Float[Tensor, " slots"]]:
+    ) -> tuple[RoundEstimate, Float[Tensor, " slots"]]:
         """Return the rates and noise variances that EM starts from; what is given stays."""
         if self.settings.start == "round":
-            shared, noise = pilot.estimate(received, popularity, num_active, noise_var)
-            return shared.rate, noise
-        rate = popularity * (START_DEVICES if num_active is None else num_active)
-        return rate, START_NOISE * received.square().mean(1) if noise_var is None else noise_var
+            return pilot.estimate(received, popularity, num_active, noise_var)
+        total = START_DEVICES if num_active is None else num_active
+        noise = START_NOISE * received.square().mean(1) if noise_var is None else noise_var
+        return RoundEstimate(total, math.inf, popularity * total, float(noise.mean()) if len(noise) else 0.0), noise
 
     def unroll(
         self,
@@ -325,9 +314,9 @@ class AmpDaNetDecoder(BaseDecoder):
             return exact
         num_active = heard.num_active
         start, noise = self.net.begin(self.pilot, heard.received, heard.popularity, num_active, heard.noise_var)
-        rate = start[None]
+        rate = start.rate[None]
         if self.net.settings.start == "round":
-            rate = self.pilot.slot_rates(heard.received, noise, start, seen.slot_layers, seen.bs_indices)
+            rate = self.pilot.slot_rates(heard.received, noise, start.rate, seen.slot_layers, seen.bs_indices)
         by_estimate = self.net.settings.total == "estimate"
         out = self.net.unroll(
             heard.received,
@@ -338,11 +327,12 @@ class AmpDaNetDecoder(BaseDecoder):
             hold_noise=heard.noise_var is not None,
             chunk=CHUNK,
         )
-        found = float(out.num_active_hat) if num_active is None else num_active
-        if num_active is None and by_estimate:
-            found = reconcile_num_active(estimated=float(start.sum()), found=found)
+        if num_active is None and not by_estimate:
+            found, error = float(out.num_active_hat), None
+        else:
+            found, error = start.num_active, start.num_active_error
         self._warn_off_range(found)
-        return heard.conclude(out.mean, out.noise_var, found)
+        return heard.conclude(out.mean, out.noise_var, found, error)
 
     def _warn_off_range(self, num_active: float) -> None:
         """Say once that a round has another number of devices than those of the training, beyond the estimate's own error."""
@@ -378,20 +368,6 @@ def _tables(
     largest = min(2 * num_active + 8, MAX_COUNT)
     tables = {reach: CountTable.of(reach, largest, rate) for reach in set(reaches)}
     return [tables[reach] for reach in reaches]
-
-
-def reconcile_num_active(*, estimated: float, found: float) -> float:
-    """Return the number of devices from what moments say and what the network, started from that, found in the slots.
-
-    A learned codebook spends little power on what is known beforehand, the mean signal, from which moments estimate the
-    number: they are a device too high at 0 dB, and the network was trained with such a start to find the true number. But
-    it knows only the numbers it was trained with and draws others towards them, so that a large disagreement is decided
-    for the moments.
-    """
-    move = found - estimated
-    share = abs(move) / max(estimated, MIN_NUM_ACTIVE)
-    trust = (FITTED.disbelieved - share) / (FITTED.disbelieved - FITTED.believed)
-    return max(estimated + move * min(max(trust, 0.0), 1.0), 0.0)
 
 
 def _centred_tanh(raw: Tensor, low: float, high: float) -> Tensor:

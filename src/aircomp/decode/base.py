@@ -35,6 +35,8 @@ class Decoded:
     """Estimated number of active devices before rounding."""
     noise_var: Float[Tensor, " slots"]
     """Noise variance per channel use, estimated or as given, for every slot."""
+    num_active_error: float | None = None
+    """Standard error of `num_active_hat`, zero if the number was given; None where the decoder knows none."""
 
     def __repr__(self) -> str:
         """Say in a line how much was decoded; the fields hold the tensors."""

@@ -65,4 +65,5 @@ class Gamp(BaseDecoder):
             return exact
         shared, noise = self.pilot.estimate(heard.received, heard.popularity, heard.num_active, heard.noise_var)
         rate = self.pilot.slot_rates(heard.received, noise, shared.rate, seen.slot_layers, seen.bs_indices)
-        return heard.conclude(self.pilot.means(heard.received, noise, rate), noise, shared.num_active)
+        mean = self.pilot.means(heard.received, noise, rate)
+        return heard.conclude(mean, noise, shared.num_active, shared.num_active_error)

@@ -7,7 +7,7 @@ All that a decoder then computes stays finite, because nothing it starts from is
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -45,10 +45,14 @@ class Heard:
     def exact(self) -> Decoded | None:
         """Return the result of a round without noise, if it is one."""
         counts = exact_counts(self.received, self.codebook)
-        return None if counts is None else self.conclude(counts, noise_per_slot(0, self.received), self.num_active)
+        return None if counts is None else self.conclude(counts, noise_per_slot(0, self.received), self.num_active, 0.0)
 
     def conclude(
-        self, mean: Float[Tensor, "slots codewords"], noise_var: Float[Tensor, " slots"], num_active: float | None
+        self,
+        mean: Float[Tensor, "slots codewords"],
+        noise_var: Float[Tensor, " slots"],
+        num_active: float | None,
+        error: float | None = None,
     ) -> Decoded:
         """Form the result, with the noise of the signal as it came.
 
@@ -56,6 +60,7 @@ class Heard:
             mean: Soft counts; none is negative or above `MAX_DEVICES` afterwards.
             noise_var: Noise variance in `received`; what was given comes before it.
             num_active: Number of devices, at most `MAX_DEVICES` of them; None is the mean over slots.
+            error: Its standard error, where it is known.
         """
         if self.given_noise is not None:
             noise_var = self.given_noise
@@ -65,7 +70,7 @@ class Heard:
         mean = mean.clamp(0, MAX_DEVICES)
         if num_active is None:
             num_active = mean.sum(1, dtype=torch.float64).mean().item() if len(mean) else 0.0
-        return conclude(mean, noise_var, min(num_active, MAX_DEVICES))
+        return replace(conclude(mean, noise_var, min(num_active, MAX_DEVICES)), num_active_error=error)
 
 
 def hear(codebook: Float[Tensor, "codewords uses"], seen: Observation) -> Heard:

@@ -14,9 +14,11 @@ from aircomp.common.checks import check_choice, check_generator, check_number
 from aircomp.common.memory import check_memory
 from aircomp.errors import ConfigError, ShapeError
 
-CodebookKind = Literal["gaussian", "bernoulli", "two-bases", "low-coherence"]
+CodebookKind = Literal["gaussian", "bernoulli", "two-bases", "bases", "low-coherence"]
 _STEPS, _STEP, _SHARPNESS = 300, 0.03, (1.0, 3.0)
 """Of the descent to low coherence: steps, their size, and how sharply the largest overlap counts, as powers of ten."""
+MOST_BASES, _FORMS = 9, 1000
+"""Of the codebook `bases`: so many, and so many quadratic forms tried for them."""
 MOST_CODEWORDS, MOST_USES = 32_767, 65_536
 """Largest codebook: indices have 16 bits, and a square of the length must fit into memory."""
 
@@ -33,9 +35,10 @@ def make_codebook(
 
     Args:
         kind: `gaussian` (random directions), `bernoulli` (entries $\pm 1/\sqrt{l}$, no row twice) or `two-bases`
-            (two orthonormal bases with flat cross-correlation $1/\sqrt{l}$, the first rows in the first one), or
-            `low-coherence` (the largest $|c_i^H c_j|$ of codewords packed two uses to a complex one is small: all that
-            counts without a phase reference). Packed, gaussian codewords are complex Gaussian and bernoulli ones QPSK.
+            (two orthonormal bases with flat cross-correlation $1/\sqrt{l}$, the first rows in the first one), or `bases`
+            (as many of them as it takes, with a cross-correlation of at most $1/\sqrt{l}$, or $\sqrt{2/l}$ for odd powers
+            of two), or `low-coherence` (the largest $|c_i^H c_j|$ of codewords packed two uses to a complex one is small:
+            all that counts without a phase reference). Packed, gaussian codewords are complex Gaussian, bernoulli ones QPSK.
         num_codewords: Number of rows.
         codeword_length: Channel uses of one codeword.
         rng: Where the randomness comes from.
@@ -44,7 +47,7 @@ def make_codebook(
     check_number("num_codewords", num_codewords, low=1, high=MOST_CODEWORDS, integer=True)
     check_number("codeword_length", codeword_length, low=1, high=MOST_USES, integer=True)
     check_generator("rng", rng)
-    rotation = codeword_length**2 if kind == "two-bases" else 0
+    rotation = codeword_length**2 if kind in ("two-bases", "bases") else 0
     # drawn in double precision
     check_memory({"the codebook (codewords, codeword_length)": 8 * (num_codewords * codeword_length + rotation)})
     match kind:
@@ -54,8 +57,10 @@ def make_codebook(
             return _bernoulli(num_codewords, codeword_length, rng)
         case "low-coherence":
             return _low_coherence(num_codewords, codeword_length, rng)
+        case "two-bases":
+            return _bases(kind, num_codewords, codeword_length, 2, rng)
         case _:
-            return _two_bases(num_codewords, codeword_length, rng)
+            return _bases(kind, num_codewords, codeword_length, MOST_BASES, rng)
 
 
 def count(indices: Integer[Tensor, "devices slots"], num_codewords: int) -> Int[Tensor, "slots codewords"]:
@@ -96,23 +101,46 @@ def _bernoulli(n: int, l: int, rng: torch.Generator) -> Tensor:  # noqa: E741
     return (signs / math.sqrt(l)).float()
 
 
-def _two_bases(n: int, l: int, rng: torch.Generator) -> Tensor:  # noqa: E741
-    """Stack identity and Hadamard matrix and turn both by one random rotation, which keeps all inner products."""
+def _bases(kind: str, n: int, l: int, most: int, rng: torch.Generator) -> Tensor:  # noqa: E741
+    """Stack the identity and Hadamard matrices with signs; turn all by one random rotation, which keeps inner products."""
     if l < 2 or l & (l - 1):
         raise ConfigError(
-            f"codeword_length = {l}: two-bases needs a power of two (of at least 2);"
+            f"codeword_length = {l}: {kind} needs a power of two (of at least 2);"
             " choose one, or the gaussian or bernoulli codebook"
-        )
-    if n > 2 * l:
-        raise ConfigError(
-            f"two bases of length {l} hold {2 * l} codewords, not {n};"
-            " lengthen the codewords, take fewer of them, or choose the gaussian or bernoulli codebook"
         )
     hadamard = torch.ones(1, 1, dtype=torch.float64, device=rng.device)
     while len(hadamard) < l:
         hadamard = torch.cat([torch.cat([hadamard, hadamard], 1), torch.cat([hadamard, -hadamard], 1)])
+    number = -(-n // l)
+    signs = _apart(hadamard, min(number, most) - 1)
+    if number > 1 + len(signs):
+        raise ConfigError(
+            f"the codebook {kind} has at most {(1 + len(signs)) * l} codewords of length {l}, not {n};"
+            " lengthen the codewords, take fewer of them, or choose the gaussian or bernoulli codebook"
+        )
     turn = random_rotation(l, rng)
-    return torch.cat([turn, hadamard @ turn / math.sqrt(l)])[:n].float()
+    return torch.cat([turn, *(hadamard * sign @ turn / math.sqrt(l) for sign in signs)])[:n].float()
+
+
+def _apart(hadamard: Tensor, number: int) -> list[Tensor]:
+    """Return rows of signs that turn the Hadamard matrix into bases far from each other: powers of −1 of quadratic forms.
+
+    Two such bases have the cross-correlations of the product's Walsh spectrum, which a form of full rank makes flat.
+    These are the bases of Kerdock codes. Forms are tried in a fixed random order; the first is zero, the Hadamard matrix
+    itself.
+    """
+    l = len(hadamard)  # noqa: E741
+    bits = (torch.arange(l)[:, None] >> torch.arange(l.bit_length() - 1) & 1).double()
+    most = 2.0 ** ((l.bit_length()) // 2)  # of the spectrum: its least maximum for quadratic forms
+    found, rng = [torch.ones(l, dtype=torch.float64)], torch.Generator().manual_seed(0)
+    for _ in range(_FORMS):
+        if len(found) >= number:
+            break
+        form = torch.randint(0, 2, (bits.shape[1], bits.shape[1]), generator=rng).double().triu(1)
+        sign = 1 - 2 * ((bits @ form * bits).sum(1) % 2)
+        if all(float((hadamard.cpu() @ (sign * other)).abs().max()) <= most < l for other in found):
+            found.append(sign)
+    return [sign.to(hadamard.device) for sign in found[:number]]
 
 
 def _low_coherence(n: int, l: int, rng: torch.Generator) -> Tensor:  # noqa: E741

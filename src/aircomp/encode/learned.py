@@ -1,9 +1,11 @@
 """The random-access codebook as something to learn (Sec. III-E, Codebook Representation)."""
 
+import math
 from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor, nn
 
 from aircomp.common.settings import NeedsTable, Settings, needs
@@ -21,6 +23,9 @@ class CodebookSettings(Settings):
     """The product of base codewords and a transform, as in SimVQ (the paper's), or a single matrix."""
     learned: bool = True
     """Whether training moves it."""
+    common: float = Field(default=0.0, ge=0, lt=1)
+    """Share of each codeword's energy in one direction that all have in common and nothing else has (paper: 0). Whatever
+    devices choose, it adds up to their number, which training would otherwise hide."""
 
 
 class LearnedCodebook(nn.Module):
@@ -39,6 +44,7 @@ class LearnedCodebook(nn.Module):
 
     def __init__(self, settings: CodebookSettings, num_codewords: int, codeword_length: int, *, rng: torch.Generator):
         super().__init__()
+        self.common = settings.common
         start = make_codebook(settings.start, num_codewords, codeword_length, rng=rng)
         self.base = nn.Parameter(start, requires_grad=settings.learned)
         self.transform: nn.Parameter | None = None
@@ -49,7 +55,7 @@ class LearnedCodebook(nn.Module):
     def forward(self) -> Float[Tensor, "codewords uses"]:
         """Return the codebook, one unit-norm codeword a row."""
         rows = self.base if self.transform is None else self.base @ self.transform
-        return nn.functional.normalize(rows, dim=1)
+        return with_common(rows, self.common)
 
     def orthogonality(self) -> Float[Tensor, ""]:
         r"""Return $\lVert W^\top W - I\rVert_F^2$, zero for a single matrix (Sec. III-E, Loss Function)."""
@@ -57,3 +63,18 @@ class LearnedCodebook(nn.Module):
             return self.base.new_zeros(())
         gram = self.transform.mT @ self.transform
         return (gram - torch.eye(len(gram), device=gram.device, dtype=gram.dtype)).square().sum()
+
+
+def with_common(rows: Float[Tensor, "codewords uses"], share: float) -> Float[Tensor, "codewords uses"]:
+    r"""Normalise rows; with a share $\rho$, give them so much of their energy in the direction $e = (1, …, 1)/\sqrt l$.
+
+    $$c_j = \sqrt\rho\, e + \sqrt{1 - \rho}\, u_j, \qquad u_j \perp e, \quad \lVert u_j \rVert = 1$$
+
+    Then $\langle y, e\rangle/\sqrt\rho$ is the number of devices plus noise of variance $\sigma^2/\rho$, in every slot and
+    for all choices. A round of J slots tells the number with a standard error of $\sigma/\sqrt{\rho J}$, as well as
+    $\rho J$ pilot slots would, for the same energy.
+    """
+    if share == 0:
+        return nn.functional.normalize(rows, dim=1)
+    others = nn.functional.normalize(rows - rows.mean(dim=1, keepdim=True), dim=1)
+    return math.sqrt(1 - share) * others + math.sqrt(share / rows.shape[1])

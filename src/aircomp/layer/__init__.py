@@ -1,5 +1,6 @@
 """The trained communication layer: codebook and decoder as one object, its export."""
 
-from aircomp.layer.communication import CommunicationLayer, has_bundled_layer
+from aircomp.layer.communication import CommunicationLayer
+from aircomp.layer.zoo import layer_names, pick_layer
 
-__all__ = ["CommunicationLayer", "has_bundled_layer"]
+__all__ = ["CommunicationLayer", "layer_names", "pick_layer"]

@@ -7,7 +7,6 @@ Both hashes are checked on loading: a decoder is never paired with another codeb
 """
 
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Unpack, get_args
 
@@ -22,6 +21,7 @@ from aircomp.common.snr import SnrReference
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
 from aircomp.decode.base import Decoded, Known, check_codebook
 from aircomp.errors import AirCompError, ArtefactError, ConfigError, ShapeError
+from aircomp.layer import zoo
 from aircomp.measure.fields import with_current_names
 
 MAX_CODEWORDS, MAX_LENGTH = 32_767, 65_536
@@ -112,21 +112,24 @@ class CommunicationLayer:
     def load(
         cls, directory: str | Path | None = None, *, snr_reference: SnrReference = "round", device: str = "cpu"
     ) -> "CommunicationLayer":
-        """Read a layer directory, by default the one that comes with the package.
+        """Read a layer directory, or a layer that comes with the package by its name (`aircomp layers` lists them).
+
+        Args:
+            directory: The directory or the name; by default the package's layer of the paper's sizes, 128x64.
+            snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
+            device: Where to compute.
 
         Raises:
             ArtefactError: If a file is missing, damaged or foreign, or codebook and decoder do not belong together.
         """
         check_choice("snr_reference", snr_reference, get_args(SnrReference))
         check_device("device", device)
-        if directory is not None:
-            check_path("directory", directory)
+        if directory is None:
+            directory = zoo.DEFAULT
+        check_path("directory", directory)
+        if not zoo.is_name(directory):
             return cls._read(Path(directory), snr_reference, device)
-        with resources.as_file(resources.files("aircomp") / "weights") as bundled:
-            if not (bundled / "layer.json").is_file():
-                raise ArtefactError(
-                    "this build of aircomp carries no trained layer; train one with aircomp pretrain and give its directory"
-                )
+        with zoo.bundled(str(directory)) as bundled:
             return cls._read(bundled, snr_reference, device)
 
     @classmethod
@@ -188,11 +191,6 @@ class CommunicationLayer:
                 f"{str(pretrained_model_name_or_path)!r} is neither a layer directory nor a repository that the hub "
                 f"gave ({str(error).splitlines()[0]}); check the name"
             ) from None
-
-
-def has_bundled_layer() -> bool:
-    """Tell whether this build of the package carries a trained layer."""
-    return (resources.files("aircomp") / "weights" / "layer.json").is_file()
 
 
 def _described(path: Path) -> dict[str, Any]:

@@ -33,6 +33,15 @@ FIELDS = {
     "axis": Field("against", "The size that a benchmark or a challenge varies."),
     "value": Field("value", "The value of that size."),
     "codebook": Field("codebook", "The kind of random-access codebook."),
+    "layer": Field("layer", "The name of a trained layer of the package."),
+    "num_codewords": Field("number of codewords", "How many codewords the random-access codebook has."),
+    "codeword_length": Field("uses of a codeword", "How many real channel uses a codeword takes."),
+    "fewest_devices": Field("fewest devices", "The fewest active devices that a layer was trained with."),
+    "most_devices": Field("most devices", "The most active devices that a layer was trained with."),
+    "num_weights": Field("weights", "How many weights the network of a layer has."),
+    "count_accuracy_0db": Field("count accuracy at 0 dB", "The count accuracy on held-out rounds at 0 dB."),
+    "count_accuracy_5db": Field("count accuracy at 5 dB", "The count accuracy on held-out rounds at 5 dB."),
+    "count_accuracy_10db": Field("count accuracy at 10 dB", "The count accuracy on held-out rounds at 10 dB."),
     "known": Field("known, and receiver", "What must be known of the channel, and which receiver hears."),
     "antennas": Field("antennas", "How many antennas the base station has."),
     "snr_db": Field("SNR", "The signal-to-noise ratio; `snr_reference` says of what.", "dB"),
@@ -181,6 +190,9 @@ FIELDS = {
     "base_station_nmse": Field("NMSE, its own fragments", "The same for the base station's own fragments."),
     "num_active": Field("K", "How many devices were active in the round.", "devices"),
     "num_active_hat": Field("estimated K", "The estimated number of active devices before rounding.", "devices"),
+    "num_active_error": Field(
+        "standard error of K", "The standard error that the base station states of its estimate.", "devices"
+    ),
     "train_loss": Field("local loss", "The mean cross-entropy of the devices' local training.", "nats"),
     "quantization_nmse": Field(
         "quantisation NMSE", "The squared error of the devices' quantised updates over their squared norm."

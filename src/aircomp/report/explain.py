@@ -69,7 +69,8 @@ def trace_slot(
     """Send a round, decode it with one layer, two layers and so on, and follow one slot."""
     received = transmit(counts, layer.codebook, snr_db=snr_db, rng=rngs.generator(seed, "explained noise"))
     decoder = layer.decoder()
-    rate, noise_var = layer.net.begin(decoder.pilot, received, popularity)
+    start, noise_var = layer.net.begin(decoder.pilot, received, popularity)
+    rate = start.rate
     means = [rate.expand(counts.shape)]
     for depth in range(1, layer.net.settings.num_layers + 1):
         means.append(

@@ -50,7 +50,7 @@ class Plan:
     """Random-access codebook; auto: the one that each decoder was designed for."""
     codeword_length: int = 64
     layer: Path | None = None
-    """Directory of a trained layer; the bundled one if None."""
+    """Directory of a trained layer, or the name of one of the package; the package's of the rounds' sizes if None."""
     side_information: SideInformation = "both"
     """What decoders are told of each slot beforehand, as far as it was saved."""
     num_slots: int | None = None
@@ -161,11 +161,6 @@ def _books(saved: FragmentRound, plan: Plan) -> list[_Book]:
     books: dict[str, _Book] = {}
     for name in plan.decoders:
         decoder, codebook, kind = decoder_and_codebook(replace(choice, decoder=name))
-        if len(codebook) != saved.num_codewords:
-            raise ConfigError(
-                f"the layer has {len(codebook)} codewords, but the saved rounds have {saved.num_codewords}; "
-                "use another layer"
-            )
         books.setdefault(kind, _Book(kind, codebook, {})).decoders[name] = decoder
     return list(books.values())
 
@@ -204,7 +199,7 @@ def _decode(
     decoded = decoder.decode(received, saved.popularity.to(counts.device), **side)
     seconds = time.perf_counter() - begun
     found = measure(counts, decoded, saved.quant_codebook, saved.num_active)
-    return found | {"seconds": seconds, "slots": len(counts)}
+    return found | {"num_active_error": decoded.num_active_error, "seconds": seconds, "slots": len(counts)}
 
 
 def _yardstick(

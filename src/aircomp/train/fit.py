@@ -20,7 +20,7 @@ from aircomp.train.distributed import team
 from aircomp.train.held_out import measure_layer
 from aircomp.train.loop import Record, Training, check_training, run_training
 from aircomp.train.recipe import PretrainSettings, read_toml
-from aircomp.train.rounds import Batch, Split, blocks, choose_slots, draw, load_rounds, make_batch
+from aircomp.train.rounds import Batch, Split, blocks, choose_slots, draw, load_rounds, make_batch, vary
 from aircomp.train.step import LayerModel, batch_loss, train_step
 
 
@@ -109,7 +109,7 @@ class _Training(Training[LayerModel, CommunicationLayer, Batch]):
 
     @property
     def trained_on(self) -> dict[str, Any]:
-        return {"num_active": self.split.num_active, "rounds": self.split.names}
+        return {"num_active": self.split.num_active(self.settings.data), "rounds": self.split.names}
 
 
 def validation_batches(split: Split, settings: PretrainSettings) -> list[Batch]:
@@ -125,5 +125,5 @@ def validation_batches(split: Split, settings: PretrainSettings) -> list[Batch]:
         if reference == "mixed":
             reference = "slot" if place % 2 else "round"
         snr_db = data.snr_db_low + share * (data.snr_db_high - data.snr_db_low)
-        found.append(make_batch(split.validation[number], chosen, snr_db, reference))
+        found.append(make_batch(*vary(split.validation[number], chosen, data, rng=rng), snr_db, reference))
     return found

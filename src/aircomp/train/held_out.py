@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from aircomp.channel.awgn import transmit
@@ -16,6 +17,8 @@ from aircomp.train.rounds import RoundsSettings, TrainingRound, choose_slots
 
 SNR_DB = (0.0, 3.0, 5.0, 10.0, 15.0, 20.0)
 """The paper's."""
+DEVICES = 10
+"""Of a round, where the layer was trained for any number."""
 
 
 def measure_layer(
@@ -32,7 +35,8 @@ def measure_layer(
     rows = []
     for snr_db in SNR_DB:
         found = []
-        for number, (saved, slots) in enumerate(zip(rounds, chosen, strict=True)):
+        for number, (whole, slots) in enumerate(zip(rounds, chosen, strict=True)):
+            saved = whole if settings.devices_high is None else whole.of(torch.arange(len(whole.indices))[:DEVICES])
             counts = count(saved.indices[:, slots], len(saved.popularity)).to(device)
             rng = rngs.generator(seed, "test noise", number)
             received = transmit(counts, layer.codebook, snr_db=snr_db, reference=reference, rng=rng)

@@ -13,6 +13,10 @@ from aircomp.common.settings import Settings
 class LossSettings(Settings):
     """Weights of the terms beside the squared error of the counts, which has weight one."""
 
+    per_device: bool = False
+    """Divide the errors of the counts and of the number of devices by that number, so that crowded slots weigh no more than
+    others (paper: no)."""
+
     sparsity: float = Field(default=0.01, ge=0)
     """Weight of the ratio of the soft counts' sum to the true sum (paper: λ₁ = 0.01)."""
     orthogonality: float = Field(default=0.001, ge=0)

@@ -2,7 +2,7 @@
 
     directories ──► load_rounds ──► Split(train, validation, test)      whole rounds, never slots of one in two parts
                                       │
-                     choose_slots ──► blocks ──► draw ──► Batch          N slots of one round and a channel
+                     choose_slots ──► blocks ──► draw ──► Batch          N slots of one round, some devices, and a channel
 
 What the slots of a round share (the number of active devices, the popularity) is then shared within a batch too.
 """
@@ -26,13 +26,16 @@ from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.quantize.codebook import QuantizeSettings, build, codeword_order
 from aircomp.quantize.nearest import nearest
-from aircomp.train.fragments import FragmentRound, load_round, round_files
+from aircomp.train.fragments import MAX_CODEWORDS, FragmentRound, load_round, round_files
 
 log = logging.getLogger(__name__)
 
 UNTOLD = 1.2
 """A first decoding tells 1/(1 + UNTOLD/SNR) of the logarithms: .21, .45, .73 and .89 at -5, 0, 5 and 10 dB. Measured on
 rounds of the paper's ResNet: .24, .45, .72 and .96."""
+
+OWN_FRAGMENTS = 4096
+"""From which a base station knows the popularity where choices are drawn."""
 
 Order = Literal["popularity", "none", "cosine"]
 R = TypeVar("R")
@@ -63,6 +66,14 @@ class RoundsSettings(Settings):
     """… to here."""
     snr_reference: Literal["slot", "round", "mixed"] = "mixed"
     """What the SNR refers to: each slot's power (the paper's code), the mean over the batch, or a coin toss for each."""
+    devices_low: int = Field(default=1, ge=1, le=10_000)
+    """Each batch draws its number of devices, those about the geometric mean most often, from here …"""
+    devices_high: int | None = Field(default=None, ge=1, le=10_000)
+    """… to here, as far as its round has so many; None: all devices of the round (paper)."""
+    zipf: float = Field(default=0.0, ge=0, le=1)
+    """Share of the batches whose devices choose independently by a Zipf law with an exponent from 0 to 2 (paper: none)."""
+    num_codewords: int | None = Field(default=None, ge=2, le=MAX_CODEWORDS)
+    """Quantise anew with so many codewords; needs raw fragments. None: as the rounds were collected."""
     side_information: bool = False
     """Whether slots have rates of their own, from side information: their layer and the base station's codeword
     (paper: no)."""
@@ -71,6 +82,8 @@ class RoundsSettings(Settings):
     def _check(self) -> "RoundsSettings":
         if self.snr_db_low > self.snr_db_high:
             raise ValueError(f"snr_db_low = {self.snr_db_low} is above snr_db_high = {self.snr_db_high}; swap them")
+        if self.devices_high is not None and self.devices_low > self.devices_high:
+            raise ValueError(f"devices_low = {self.devices_low} is above devices_high = {self.devices_high}; swap them")
         if self.validation_fraction + self.test_fraction >= 1:
             raise ValueError("validation_fraction and test_fraction leave nothing to train on; lower one of them")
         return self
@@ -95,6 +108,12 @@ class TrainingRound:
     def num_slots(self) -> int:
         """Slots of the round."""
         return self.indices.shape[1]
+
+    def of(self, devices: Int[Tensor, " devices"]) -> "TrainingRound":
+        """Return the round as it would be if only some of its devices had sent."""
+        indices = self.indices[devices]
+        groups = {name: Grouping.by(g.of, indices, len(self.popularity)) for name, g in self.groups.items()}
+        return replace(self, indices=indices, mean_fragments=None, groups=groups)
 
 
 @dataclass(frozen=True)
@@ -138,11 +157,12 @@ class Split:
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
         return {part: sorted(r.name for r in rounds) for part, rounds in parts.items()}
 
-    @property
-    def num_active(self) -> list[int]:
-        """Fewest and most active devices of the rounds that are trained on."""
+    def num_active(self, settings: RoundsSettings) -> list[int]:
+        """Return the fewest and most devices that are trained on."""
         numbers = [len(r.indices) for r in self.train]
-        return [min(numbers), max(numbers)]
+        if settings.devices_high is None:
+            return [min(numbers), max(numbers)]
+        return [min(settings.devices_low, max(numbers)), min(settings.devices_high, max(numbers))]
 
     @property
     def num_codewords(self) -> int:
@@ -243,9 +263,10 @@ def deal(
 def _load(path: Path, settings: RoundsSettings, seed: int, index: int) -> TrainingRound:
     saved = load_round(path)
     name = f"{path.resolve().parent.name}/{path.stem}"
-    if settings.curvature_aware:
+    if settings.curvature_aware or settings.num_codewords not in (None, saved.num_codewords):
+        rng = rngs.generator(seed, "curvature-aware codebook", index)
         try:
-            saved = requantize(saved, curvature_aware=True, rng=rngs.generator(seed, "curvature-aware codebook", index))
+            saved = requantize(saved, settings.num_codewords, curvature_aware=settings.curvature_aware, rng=rng)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
     saved = arrange(saved, settings.order, rng=rngs.generator(seed, "codeword order", index))
@@ -288,8 +309,16 @@ def arrange(saved: FragmentRound, order: Order, *, rng: torch.Generator) -> Frag
     )
 
 
-def requantize(saved: FragmentRound, *, curvature_aware: bool, rng: torch.Generator) -> FragmentRound:
+def requantize(
+    saved: FragmentRound, num_codewords: int | None = None, *, curvature_aware: bool = False, rng: torch.Generator
+) -> FragmentRound:
     """Build the round's quantisation codebook anew from the base station's raw fragments, and quantise with it.
+
+    Args:
+        saved: A round with raw fragments.
+        num_codewords: Codewords of the new codebook; as many as before if not given.
+        curvature_aware: Cluster in a space where directions of low variance weigh more.
+        rng: For the seeds of the clusters.
 
     Raises:
         ConfigError: If the round was saved without raw fragments.
@@ -298,7 +327,7 @@ def requantize(saved: FragmentRound, *, curvature_aware: bool, rng: torch.Genera
         raise ConfigError("the round holds no raw fragments to quantise anew; collect with --raw")
     settings = QuantizeSettings(
         fragment_length=saved.quant_codebook.shape[1],
-        num_codewords=saved.num_codewords,
+        num_codewords=num_codewords or saved.num_codewords,
         curvature_aware=curvature_aware,
     )
     quantizer = build(saved.bs_fragments, settings, rng=rng)
@@ -362,7 +391,31 @@ def draw(
     reference = settings.snr_reference
     if reference == "mixed":
         reference = "slot" if coin < 0.5 else "round"
-    return make_batch(saved, slots, snr_db, reference)
+    return make_batch(*vary(saved, slots, settings, rng=rng), snr_db, reference)
+
+
+def vary(
+    saved: TrainingRound, slots: Int[Tensor, " slots"], settings: RoundsSettings, *, rng: torch.Generator
+) -> tuple[TrainingRound, Int[Tensor, " slots"]]:
+    """Draw how many devices send and, for a share of the batches, choices by a Zipf law; return the round and its slots."""
+    if settings.devices_high is not None:
+        many = torch.rand(2, generator=rng, dtype=torch.float64).mean().item()
+        wanted = round(settings.devices_low * (settings.devices_high / settings.devices_low) ** many)
+        saved = saved.of(torch.randperm(len(saved.indices), generator=rng)[:wanted])
+    if settings.zipf and torch.rand((), generator=rng).item() < settings.zipf:
+        return zipf_round(saved, len(slots), rng=rng), torch.arange(len(slots))
+    return saved, slots
+
+
+def zipf_round(saved: TrainingRound, num_slots: int, *, rng: torch.Generator) -> TrainingRound:
+    """Replace what the devices of a round chose by independent choices; the base station chose by the same law."""
+    n, num_active = len(saved.popularity), len(saved.indices)
+    shares = torch.arange(1, n + 1).float().pow(-2 * torch.rand((), generator=rng).item())
+    drawn = torch.multinomial(shares, num_active * num_slots + OWN_FRAGMENTS, replacement=True, generator=rng)
+    chosen, own = drawn.split([num_active * num_slots, OWN_FRAGMENTS])
+    popularity, order = own.bincount(minlength=n).float().sort(descending=True)
+    indices = order.argsort()[chosen].view(num_active, num_slots).to(torch.int16)
+    return TrainingRound(saved.name, indices, popularity / OWN_FRAGMENTS, saved.quant_codebook, None)
 
 
 def make_batch(

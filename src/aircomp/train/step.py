@@ -74,12 +74,13 @@ def batch_loss(model: LayerModel, batch: Batch, weights: losses.LossSettings, *,
         quantization = losses.quantization_error(
             output.mean, batch.quant_codebook, batch.num_active, batch.mean_fragments
         )
+    each = batch.num_active if weights.per_device else 1
     return losses.combine(
         weights,
-        counts=losses.count_error(output.mean, batch.counts),
+        counts=losses.count_error(output.mean, batch.counts) / each,
         sparsity=losses.sparsity(output.mean, batch.counts) if weights.sparsity else none,
         orthogonality=model.codebook.orthogonality(),
-        activity=losses.activity_error(output.num_active_hat, batch.num_active),
+        activity=losses.activity_error(output.num_active_hat, batch.num_active) / each,
         quantization=quantization,
         update=losses.update_error(output.mean, batch.counts, batch.quant_codebook) if weights.update else none,
     )

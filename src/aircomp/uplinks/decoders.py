@@ -22,6 +22,7 @@ from aircomp.decode.simple import Genie, Nnls, NnlsSettings, Omp
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.layer import CommunicationLayer
+from aircomp.layer.zoo import layer_for, layer_names, layer_sizes
 
 DESIGNED_CODEBOOK = {
     "amp-da": "bernoulli",
@@ -128,7 +129,7 @@ class DecoderChoice:
     num_codewords: int = 128
     codeword_length: int = 64
     layer: Path | None = None
-    """Directory of a trained layer; the bundled one if None."""
+    """Directory of a trained layer, or the name of one of the package; the package's of these sizes if None."""
     snr_reference: SnrReference = "round"
     seed: int = 0
     """What the codebook is drawn from."""
@@ -146,12 +147,25 @@ def decoder_and_codebook(choice: DecoderChoice) -> tuple[Decoder, Float[Tensor, 
         raise ConfigError(f"amp-da-net works only with the codebook it was trained with, not with {kind!r}; use auto")
     options: dict[str, Any] = {} if choice.settings is None else choice.settings.model_dump()
     if kind == "layer":
-        layer = CommunicationLayer.load(choice.layer, device=str(choice.device))
+        layer = _layer(choice)
         codebook = layer.codebook
         options |= {"layer": layer} if name == "amp-da-net" else {}
     else:
         codebook = _drawn(kind, choice.num_codewords, choice.codeword_length, choice.seed).clone().to(choice.device)
     return make_decoder(name, codebook, snr_reference=choice.snr_reference, **options), codebook, kind
+
+
+def _layer(choice: DecoderChoice) -> CommunicationLayer:
+    """Load the layer that is named, or the package's of the sizes asked for."""
+    n, l = choice.num_codewords, choice.codeword_length  # noqa: E741
+    layer = CommunicationLayer.load(choice.layer or layer_for(n, l), device=str(choice.device))
+    if len(layer.codebook) != n:
+        fitting = [name for name in layer_names() if layer_sizes(name)[0] == n]
+        raise ConfigError(
+            f"the layer {choice.layer} has {len(layer.codebook)} codewords, but {n} are asked for; "
+            f"make them equal, or take a layer that fits ({', '.join(fitting) or 'none comes with the package'})"
+        )
+    return layer
 
 
 @lru_cache(maxsize=16)

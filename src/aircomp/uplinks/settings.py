@@ -20,6 +20,7 @@ from aircomp.decode.tuma import NAME as TUMA
 from aircomp.decode.tuma import TumaSettings
 from aircomp.decode.widened import WidenedSettings
 from aircomp.encode.codebook import CodebookKind
+from aircomp.layer.zoo import is_name
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.uplinks.a_dsgd import KINDS as PROJECTED
 from aircomp.uplinks.a_dsgd import ADsgdSettings
@@ -58,8 +59,7 @@ class UplinkSettings(Settings):
             Needs({"name": ("amp-da-net", LEARNED_ANALOG), "codebook": ("layer",)}, refused=True),
             *needs("name", Except(*(name for name in _UNCODED if name != LEARNED_ANALOG))),
         ),
-        "codeword_length": needs("name", Except("ideal", "amp-da-net", LEARNED_ANALOG))
-        + needs("codebook", Except("layer")),
+        "codeword_length": needs("name", Except("ideal", LEARNED_ANALOG)) + needs("layer", None),
         "energy": needs("name", *UNEQUAL, refused=True),
         "peak": (Needs({"energy": ("matched",), "name": (*ANALOG, *TDMA)}),),
         "rate": needs("name", *UNEQUAL, refused=True) + needs("codebook", "auto", "two-bases", refused=True),
@@ -108,7 +108,8 @@ class UplinkSettings(Settings):
     codebook: Literal["auto", "layer", CodebookKind] = "auto"
     """Kind of random-access codebook; auto: what each decoder was designed for; layer: a trained one."""
     layer: Path | None = None
-    """Directory of a trained communication layer, or of a trained analog code; by default the one of the package."""
+    """Directory of a trained communication layer or analog code, or the name of a layer of the package (`aircomp layers`); by
+    default the package's layer of the sizes set here."""
     codeword_length: int = Field(default=64, ge=1)
     """Real channel uses of one slot (paper: l = 64); two-bases needs a power of two."""
     energy: Literal["equal", "matched"] = "equal"
@@ -147,7 +148,7 @@ class UplinkSettings(Settings):
     receiver_csi: ReceiverCsiSettings = ReceiverCsiSettings()
     tuma: TumaSettings = TumaSettings()
 
-    _absolute = field_validator("layer")(absolute)
+    _absolute = field_validator("layer")(lambda path: path if path is not None and is_name(path) else absolute(path))
 
     def of_decoder(self, name: str) -> Settings | None:
         """Return the options of a decoder, if it has any."""

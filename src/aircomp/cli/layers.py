@@ -1,0 +1,72 @@
+"""`aircomp layers`: what trained layers come with the package."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from aircomp.cli.common import parse, print_table
+from aircomp.common import results
+from aircomp.common.outdir import open_directory
+from aircomp.common.results import Row
+from aircomp.layer import CommunicationLayer, layer_names, pick_layer
+from aircomp.measure.fields import columns_of
+
+SNR_DB = (0.0, 5.0, 10.0)
+FRAGMENT = 20
+"""Parameters of a fragment in the paper."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """List the trained layers of the package: their sizes, the numbers of devices they know, and how well they count.
+
+    The count accuracy is that of rounds held out in training, with ten devices and the `slot` SNR. Take a layer by its name
+    (`--uplink.layer 128x32` with `--uplink.quantize.num-codewords 128`), or set the sizes, and the layer follows.
+
+    Examples:
+      aircomp layers
+      aircomp layers --uses-per-parameter 1.6
+      aircomp simulate digits --uplink amp-da-net --uplink.codeword-length 32
+    """
+
+    uses_per_parameter: float | None = None
+    """A budget of real channel uses: print the layer that fits it best."""
+    fragment_length: int = FRAGMENT
+    """Parameters of a fragment, which one codeword stands for."""
+    out: Path | None = None
+    """Directory for result.json; nothing is written without it."""
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace the result in --out."""
+
+
+def run(args: Sequence[str]) -> None:
+    """Parse, list, print."""
+    options = parse(Options, args, "layers")
+    names = layer_names()
+    if options.uses_per_parameter is not None:
+        names = [pick_layer(options.uses_per_parameter, fragment_length=options.fragment_length)]
+    rows = [_row(name, options.fragment_length) for name in names]
+    if options.out is not None:
+        config = {"uses_per_parameter": options.uses_per_parameter, "fragment_length": options.fragment_length}
+        with open_directory(options.out, "layers", overwrite=options.overwrite):
+            results.write_result(options.out / "result.json", "layers", config, 0, rows)
+    print_table(f"layers of the package, fragments of {options.fragment_length} parameters", rows, columns_of(rows[0]))
+
+
+def _row(name: str, fragment_length: int) -> Row:
+    layer = CommunicationLayer.load(name)
+    codewords, uses = layer.codebook.shape
+    low, high = layer.num_active_range or (None, None)
+    row: Row = {
+        "layer": name,
+        "num_codewords": codewords,
+        "codeword_length": uses,
+        "channel_uses_per_parameter": uses / fragment_length,
+        "fewest_devices": low,
+        "most_devices": high,
+        "num_weights": sum(weight.numel() for weight in layer.net.parameters()),
+    }
+    tested = {test["snr_db"]: test["count_accuracy"] for test in layer.training.get("test", [])}
+    return row | {f"count_accuracy_{snr_db:g}db": tested.get(snr_db) for snr_db in SNR_DB}

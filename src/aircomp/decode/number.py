@@ -1,0 +1,41 @@
+r"""The number of devices from a direction that all codewords have in common.
+
+Let a vector $w$ have $\langle c_j, w\rangle = 1$ for every codeword. Then $\langle y, w\rangle$ is the number of codewords
+in the slot, and so of devices, plus noise, whatever they chose. Its mean over the J slots of a round is unbiased for every
+popularity, every way in which devices agree, and every number of them. Its standard error is measured with it:
+
+$$\hat K = \tfrac1J \sum_t \langle y_t, w\rangle, \qquad
+\mathrm{se}^2 = \tfrac1{J(J-1)} \sum_t \bigl(\langle y_t, w\rangle - \hat K\bigr)^2 \approx \sigma^2 \lVert w\rVert^2 / J.$$
+
+Codewords with a share ρ of their energy in a common direction $e$ (`aircomp.encode.learned`) have $w = e/\sqrt\rho$. More
+codewords than uses have no such direction by chance; the number then comes from moments (`aircomp.decode.estimate`). Fewer
+always have one, but a long one, by which moments are the surer; it is not taken.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aircomp.decode.base import MAX_DEVICES
+
+TOLERANCE = 1e-3
+"""Largest error of ⟨c, w⟩ = 1: codewords are stored in float32, and $w$ is up to a hundred times as long as they are."""
+
+
+def counting_direction(codebook: Float[Tensor, "codewords uses"]) -> Float[Tensor, " uses"] | None:
+    """Return the shortest $w$ with ⟨c, w⟩ = 1 for all of more codewords than uses (float64), or None if there is none."""
+    if codebook.shape[0] <= codebook.shape[1]:
+        return None
+    rows = codebook.detach().double()
+    w = torch.linalg.pinv(rows, rtol=1e-9).sum(dim=1)
+    exact = bool(((rows @ w - 1).abs() <= TOLERANCE).all())
+    return w if exact else None
+
+
+def count_devices(received: Float[Tensor, "slots uses"], direction: Float[Tensor, " uses"]) -> tuple[float, float]:
+    """Return the number of devices and its standard error from the slots of a round, at least two of them."""
+    counted = received.double() @ direction.to(received.device)
+    error = counted.std() / math.sqrt(len(counted))
+    return min(max(float(counted.mean()), 0.0), MAX_DEVICES), float(error)
