@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from aircomp.cli.pretrain import run, starting_point
 from aircomp.errors import ArtefactError, ConfigError
@@ -64,3 +65,18 @@ def test_a_preset_decides_what_is_trained(tmp_path, capsys):
         run([str(fragments), "--preset", "learned-analogue"])
     with pytest.raises(ConfigError, match=r"net\.filters"):
         run([str(fragments), "--preset", "learned-analog", "--net.filters", "4"])
+
+
+@pytest.mark.seconds
+def test_the_zoo_has_a_layer_of_each_size_and_resumes(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("aircomp.train.zoo.SIZES", ((8, 4), (12, 4)))
+    fragments, out = save_small_rounds(tmp_path / "fragments", raw=True), tmp_path / "layers"
+    quick = ["--samples-per-epoch", "20", "--net.num-layers", "1", "--net.filters", "2", "--data.batch-slots", "20"]
+    quick += ["--data.validation-samples", "20", "--data.test-samples", "20", "--preset", "zoo", "--out", str(out)]
+    run([str(fragments), *quick, "--epochs", "1"])
+    assert "12x4, slot SNR; 1 epochs done" in capsys.readouterr().out
+    layers = {name: CommunicationLayer.load(out / name) for name in ("8x4", "12x4")}
+    assert [tuple(layer.codebook.shape) for layer in layers.values()] == [(8, 4), (12, 4)]
+    assert layers["8x4"].num_active_range == (1, 3)
+    run([str(fragments), *quick, "--epochs", "1", "--resume"])
+    assert torch.equal(CommunicationLayer.load(out / "8x4").codebook, layers["8x4"].codebook)
