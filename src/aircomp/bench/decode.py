@@ -11,10 +11,10 @@ from aircomp.bench.timing import interleaved
 from aircomp.channel.awgn import transmit
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
+from aircomp.common.threads import one_thread
 from aircomp.decode.amp_da import start_activity
 from aircomp.decode.rounding import round_to_sum
 from aircomp.encode.codebook import count, make_codebook
-from aircomp.engines.local import one_thread
 from aircomp.plain import amp_da as plain_amp_da
 from aircomp.plain import gamp as plain_gamp
 from aircomp.plain import quantize as plain_quantize

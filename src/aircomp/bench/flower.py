@@ -19,10 +19,10 @@ from typing import Any
 from aircomp.channel import make_channel
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
+from aircomp.common.threads import one_thread
 from aircomp.data.images import ImageData, load
 from aircomp.data.partition import split
 from aircomp.engines import ray as ray_executor
-from aircomp.engines.local import one_thread
 from aircomp.engines.trainer import BASE_STATION, Task, Trainer
 from aircomp.errors import AirCompError
 from aircomp.fl import models

@@ -16,11 +16,11 @@ from aircomp.bench.timing import interleaved
 from aircomp.channel.awgn import transmit
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
+from aircomp.common.threads import one_thread
 from aircomp.decode.amp_da_net import CHUNK, AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
 from aircomp.decode.cnn import Workspace
 from aircomp.decode.prior import AGREEMENT
 from aircomp.encode.codebook import count, make_codebook
-from aircomp.engines.local import one_thread
 from aircomp.plain.amp_da_net import unroll as plain_unroll
 
 log = logging.getLogger(__name__)

@@ -14,10 +14,11 @@ import torch.nn.functional as F
 from aircomp.bench.timing import interleaved
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
+from aircomp.common.threads import one_thread
 from aircomp.data.images import ImageData
 from aircomp.data.partition import PartitionSettings, split
 from aircomp.device.local import LocalSettings
-from aircomp.engines.local import Engine, Executor, make_executor, one_thread
+from aircomp.engines.local import Engine, Executor, make_executor
 from aircomp.engines.ray import has_ray
 from aircomp.engines.trainer import BASE_STATION, Task, Trainer
 from aircomp.fl import models

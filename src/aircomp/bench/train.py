@@ -11,8 +11,8 @@ from aircomp.bench.net import agrees, set_last_convolutions
 from aircomp.bench.timing import interleaved
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
+from aircomp.common.threads import one_thread
 from aircomp.decode.amp_da_net import AmpDaNet, NetOutput
-from aircomp.engines.local import one_thread
 from aircomp.plain.amp_da_net import unroll as plain_unroll
 from aircomp.train.recipe import PretrainSettings
 from aircomp.train.rounds import Batch, TrainingRound, make_batch

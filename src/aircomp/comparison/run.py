@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from aircomp.common.results import Row
+from aircomp.common.threads import one_thread
 from aircomp.comparison.challenges import Challenge, challenge_names, find_challenge
 from aircomp.comparison.entrants import ROBUST, Entrant, entrant_names, find_entrant
 from aircomp.comparison.judge import MEASURES, winners
 from aircomp.comparison.rounds import round_job, training_job
-from aircomp.engines.local import one_thread
 from aircomp.errors import AirCompError
 from aircomp.fl.configure import check_phase, configure
 from aircomp.measure.fields import label_of

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aircomp.common.threads import whole_cores
 from aircomp.errors import ConfigError, ShapeError
 
 MAX_DEVICES = 100_000
@@ -100,6 +101,7 @@ class BaseDecoder(ABC):
     """A decoder that is written as one method, `infer`; `decode` is the same for all."""
 
     @torch.no_grad()
+    @whole_cores()
     def decode(
         self, received: Float[Tensor, "slots uses"], popularity: Float[Tensor, " codewords"], **known: Unpack[Known]
     ) -> Decoded:

@@ -11,7 +11,6 @@ every slot rates of its own.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from aircomp.common.checks import check_choice
 from aircomp.common.snr import SnrReference
+from aircomp.common.threads import spread
 from aircomp.decode.base import MAX_DEVICES, check_codebook
 from aircomp.decode.estimate import MAX_STEPS, MIN_RATE, RoundEstimate, estimate_round, reestimate_round
 from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook, iterate
@@ -97,10 +97,11 @@ class PilotEstimator:
         iterations: int | None = None,
     ) -> Float[Tensor, "slots codewords"]:
         """Return the soft counts for known noise and rates, which are one row for all slots or one for each."""
-        mean = received.new_zeros(len(received), rate.shape[1])
-        for rows, s in self._run(received, noise_var, rate, CHUNK, iterations or self.iterations):
-            mean[rows] = s.x_hat
-        return mean
+        if len(received) == 0 or not rate.any():
+            return received.new_zeros(len(received), rate.shape[1])
+        return torch.cat(
+            [s.x_hat for _, s in self._run(received, noise_var, rate, CHUNK, iterations or self.iterations)]
+        )
 
     @torch.no_grad()
     def estimate(
@@ -139,21 +140,22 @@ class PilotEstimator:
         rate: Float[Tensor, "#slots codewords"],
         chunk: int,
         iterations: int,
-    ) -> Iterator[tuple[slice, AmpState]]:
-        """Decode a chunk at a time for known noise and rates; nothing to do when nobody is active."""
-        if len(received) == 0 or not rate.any():
-            return
+    ) -> list[tuple[slice, AmpState]]:
+        """Decode all chunks for known noise and rates of some devices."""
         book = PreparedCodebook.of(self.codebook.to(received))
         noise_var = noise_var.clamp(min=MIN_NOISE)
         # the variance of the pseudo-channels is largest at the start, where the counts are as unsure as the prior
         widest = float(noise_var.max() + (variance(rate, self.agreement) @ book.rows_squared).max())
         widest /= float(book.rows_squared.sum(1).min())  # a quiet codeword is seen through more noise
         reach = reach_for(widest, max_count=max(4, math.ceil(float(rate[0].sum()))))
-        for first in range(0, len(received), chunk):
-            rows = slice(first, first + chunk)
+        chunks = [slice(first, first + chunk) for first in range(0, len(received), chunk)]
+
+        def run(rows: slice) -> AmpState:
             noise, expected = noise_var[rows, None], rate if len(rate) == 1 else rate[rows]
             options = {"iterations": iterations, "reach": reach, "agreement": self.agreement}
-            yield rows, iterate(received[rows], book, noise, expected, **options)
+            return iterate(received[rows], book, noise, expected, **options)
+
+        return list(zip(chunks, spread(run, chunks), strict=True))
 
     def _pilot(self, received: Tensor, noise_var: Tensor, rate: Tensor, power: float) -> "_Pilot":
         book = PreparedCodebook.of(self.codebook.to(received))

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aircomp.common.threads import spread
 from aircomp.decode.base import Decoded, check_num_active
 from aircomp.errors import DecodeDiverged, ShapeError
 
@@ -33,9 +34,12 @@ def round_to_sum(mean: Float[Tensor, "slots codewords"], total: int) -> Int[Tens
         raise ShapeError(f"counts cannot sum to {total} over {mean.shape[1]} codewords; give a total of zero or more")
     counts = torch.zeros_like(mean, dtype=torch.int64)
     if total > 0:
-        for start in range(0, len(mean), _CHUNK):
+
+        def fill(start: int) -> None:
             rows = slice(start, start + _CHUNK)
             counts[rows] = _nearest(mean[rows].clamp_min(0), total)
+
+        spread(fill, range(0, len(mean), _CHUNK))
     return counts
 
 

@@ -1,12 +1,11 @@
 """Where device training runs: in this process, in several of one thread each, or on a Ray cluster. Always the same bits."""
 
-import contextlib
 import ctypes
 import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -17,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.common.interrupt import deferred, unheard_by_children
+from aircomp.common.threads import one_thread
 from aircomp.device.local import LocalResult
 from aircomp.engines.trainer import Task, Trainer
 from aircomp.errors import AirCompError
@@ -42,17 +42,6 @@ class Executor(Protocol):
     def close(self) -> None:
         """Stop what was started."""
         ...
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute with one thread, as each worker does: sums come out in the same order, so with the same bits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class SerialExecutor:

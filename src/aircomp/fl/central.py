@@ -16,9 +16,9 @@ from torch import nn
 from aircomp.common import results
 from aircomp.common import rng as rngs
 from aircomp.common.settings import Settings
+from aircomp.common.threads import one_thread
 from aircomp.data.augment import random_crop_flip
 from aircomp.data.images import ImageData
-from aircomp.engines.local import one_thread
 from aircomp.fl.evaluate import evaluate
 from aircomp.fl.start import save_model
 

@@ -21,11 +21,12 @@ from aircomp.common.checks import check_callable, check_path, check_type
 from aircomp.common.interrupt import deferred
 from aircomp.common.memory import check_memory
 from aircomp.common.outdir import as_directory
+from aircomp.common.threads import one_thread
 from aircomp.data.images import ImageData, from_torch, load
 from aircomp.data.partition import Partition, split
 from aircomp.decode.base import Decoder
 from aircomp.device.update import FlatModel
-from aircomp.engines.local import make_executor, one_thread
+from aircomp.engines.local import make_executor
 from aircomp.engines.trainer import Trainer
 from aircomp.errors import ConfigError
 from aircomp.fl import models

@@ -9,9 +9,9 @@ import torch
 
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
+from aircomp.common.threads import one_thread
 from aircomp.data.images import load
 from aircomp.device.update import FlatModel
-from aircomp.engines.local import one_thread
 from aircomp.fl.central import CentralSettings, train_centrally
 from aircomp.fl.configure import configure
 from aircomp.fl.evaluate import evaluate as evaluate_model

@@ -1,0 +1,83 @@
+"""Cores are used by splitting slots, not kernels: each thread takes whole chunks, and every kernel runs on one of them.
+
+    decode ── whole_cores ──┬── thread 1: chunk 0, chunk 2, …   each kernel on one thread
+                            └── thread 2: chunk 1, chunk 3, …
+
+Kernels of these sizes are too short to be split: two threads inside them were slower than one, and three times slower beside
+a busy neighbour, for whom both wait at the end of every kernel. What a chunk gives does not depend on who computes it, so
+results have the same bits for any number of threads, which is torch's own (`torch.get_num_threads()`).
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+class _Crew:
+    """Threads that are started when the first chunks need them."""
+
+    def __init__(self, size: int):
+        self.size = size
+        self._pool: ThreadPoolExecutor | None = None
+
+    def map(self, function: Callable[..., T], *items: Sequence[Any]) -> list[T]:
+        if self.size == 1 or len(items[0]) < 2 or torch.is_grad_enabled():  # autograd's graph is one thread's
+            return list(map(function, *items))
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.size, initializer=_start)
+        return list(self._pool.map(function, *items))
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+_crew: ContextVar[_Crew | None] = ContextVar("crew", default=None)
+
+
+def _start() -> None:
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread, as each worker does: sums come out in the same order, so with the same bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def whole_cores() -> Iterator[None]:
+    """Keep kernels on one thread each and give torch's threads to `spread`."""
+    if _crew.get() is not None:
+        yield
+        return
+    crew = _Crew(torch.get_num_threads())
+    token = _crew.set(crew)
+    try:
+        with one_thread():
+            try:
+                yield
+            finally:
+                crew.close()
+    finally:
+        _crew.reset(token)
+
+
+def spread(function: Callable[..., T], *items: Sequence[Any]) -> list[T]:
+    """Return the function of every item, or of every item of several lists, in their order; the threads share the items."""
+    with whole_cores():
+        crew = _crew.get()
+        assert crew is not None
+        return crew.map(function, *items)
