@@ -167,7 +167,7 @@ def test_every_use_of_the_codebook_has_a_gradient(monkeypatch):
     rows.requires_grad_()
 
     def gradient(prepare):
-        monkeypatch.setattr(PreparedCodebook, "of", classmethod(lambda cls, c: prepare(cls, c)))
+        monkeypatch.setattr(PreparedCodebook, "of", classmethod(lambda cls, c, by_codeword: prepare(cls, c)))
         return torch.autograd.grad(net.unroll(y, rows, rate, noise_var).mean.square().sum(), rows)[0]
 
     whole = gradient(lambda cls, c: cls(c, c.square()))
@@ -307,7 +307,8 @@ def test_expectation_maximisation_steps_as_far_as_it_is_confident():
 
     def updated(var, gates=open_gates, **held):
         held = {"log_total": None, "hold_noise": False} | held
-        evidence = Evidence(mean, torch.full_like(mean, var), torch.tensor([[0.7, 0.3]]), torch.tensor([[1.0]]), 4)
+        active, noise, before = torch.tensor([[0.7, 0.3]]), torch.tensor([[1.0]]), torch.tensor([[0.5]])
+        evidence = Evidence(mean, torch.full_like(mean, var), active, noise, before, None, weight=4)
         return expectation_maximisation(belief, evidence, gates, **held)
 
     sure, unsure = updated(1e-8), updated(1e4)

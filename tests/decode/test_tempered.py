@@ -3,7 +3,7 @@ import torch
 
 from aircomp.common.rng import generator
 from aircomp.decode.prior import poisson_posterior, reach_for
-from aircomp.decode.tempered import CountTable, tempered_posterior
+from aircomp.decode.tempered import CountTable, posterior_around_modes, tempered_posterior
 from aircomp.plain.gamp import table_posterior
 
 
@@ -29,6 +29,21 @@ def test_it_equals_the_table_with_and_without_gradients(variance, temperature, w
         found = tempered_posterior(R.requires_grad_(requires_grad), V, rate.log(), tau, table, odds)
         for ours, theirs in zip(found, plain, strict=True):
             torch.testing.assert_close(ours.detach().double(), theirs, rtol=0, atol=5e-6)  # float32, sums of ten
+
+
+@pytest.mark.parametrize("variance", [0.008, 0.5, 3.0])
+@pytest.mark.parametrize("shared", [True, False])
+def test_counting_from_one_or_around_the_mode_is_the_same(variance, shared):
+    R, V, rate = draw(40, 30, variance, dtype=torch.float64)
+    R, rate = R + 6 * (R > 2), rate if shared else rate.expand(40, -1)  # some codewords are sent by many
+    table = CountTable.of(40, 60, R)
+    with torch.no_grad():
+        mixed, around = (
+            f(R, V, rate.log(), torch.tensor(1.2), table) for f in (tempered_posterior, posterior_around_modes)
+        )
+    assert (around.mean > 5).any()
+    for ours, theirs in zip(mixed, around, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
 def test_at_temperature_one_it_is_the_poisson_posterior():

@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from aircomp.common import rng as rngs
 from aircomp.common.settings import NeedsTable, Settings, needs
 from aircomp.common.snr import SnrReference
+from aircomp.common.threads import spread, whole_cores
 from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook, check_received
 from aircomp.decode.cnn import Cnn, Workspace
 from aircomp.decode.estimate import RoundEstimate
@@ -49,7 +51,7 @@ from aircomp.decode.tempered import CountTable
 
 log = logging.getLogger(__name__)
 
-CHUNK = 256  # slots decoded at a time: bounds the temporaries, changes nothing else
+CHUNK = 512  # slots decoded at a time by a thread: bounds the temporaries, changes nothing else
 
 
 CNN_GATE = 0.85  # ζ at the start, the paper's (Sec. III-E)
@@ -212,6 +214,7 @@ class AmpDaNet(nn.Module):
         noise = START_NOISE * received.square().mean(1) if noise_var is None else noise_var
         return RoundEstimate(total, math.inf, popularity * total, float(noise.mean()) if len(noise) else 0.0), noise
 
+    @whole_cores()
     def unroll(
         self,
         received: Float[Tensor, "slots uses"],
@@ -237,35 +240,34 @@ class AmpDaNet(nn.Module):
         rate = torch.atleast_2d(rate)
         if len(received) == 0 or not rate.any():  # nobody sends; zero, but still part of autograd's graph
             return NetOutput(0 * (received @ codebook.mT), rate.sum(1).mean(), noise_var)
-        book, scalars = PreparedCodebook.of(codebook), self.scalars(received)
-        chunks = [slice(i, i + (chunk or len(received))) for i in range(0, len(received), chunk or len(received))]
-        own = [rate if len(rate) == 1 else rate[rows] for rows in chunks]
-        states = [initial_state(received[rows], r, self.settings.order) for rows, r in zip(chunks, own, strict=True)]
-        belief = initial_belief(rate, noise_var)
+        book, scalars = PreparedCodebook.of(codebook, by_codeword=True), self.scalars(received)
+        step = chunk or len(received)
+        chunks = [slice(first, first + step) for first in range(0, len(received), step)]
+        signals, own = [received[rows] for rows in chunks], len(rate) > 1
+        rates = [_by_codeword(rate[rows] if own else rate) for rows in chunks]
+        states = [initial_state(y, r, self.settings.order) for y, r in zip(signals, rates, strict=True)]
+        beliefs = [initial_belief(r, noise_var[rows], own_rates=own) for rows, r in zip(chunks, rates, strict=True)]
         log_total = rate[0].sum().log() if hold_total else None
         tables = _tables(states, book, noise_var, rate, scalars)
-        # several threads may decode with one network, but only one trains it
+        # several may decode with one network at a time, but only one trains it
         workspace = self._workspace if torch.is_grad_enabled() else Workspace()
         for i, (k, table) in enumerate(zip(scalars, tables, strict=True)):
-            parts = []
-            for part, rows in enumerate(chunks):
-                states[part], evidence = self._layer(
-                    i, states[part], received[rows], book, belief.of(rows), k, table, workspace
-                )
-                parts.append(evidence)
-            pooled = pool(parts, self.settings.coupling)
-            belief = expectation_maximisation(belief, pooled, k, log_total=log_total, hold_noise=hold_noise)
+            layer = partial(self._layer, i, book=book, k=k, table=table, workspace=workspace)
+            states, parts = zip(*spread(layer, states, signals, beliefs), strict=True)
+            learn = partial(expectation_maximisation, k=k, log_total=log_total, hold_noise=hold_noise)
+            beliefs = spread(learn, beliefs, pool(parts, self.settings.coupling))
         mean = torch.cat([s.x_hat for s in states])
-        total = (mean if hold_total else belief.log_rate.exp()).sum(1).mean()
-        return NetOutput(mean, total, belief.noise_var[:, 0])
+        total = mean if hold_total else torch.cat([b.log_rate.exp() for b in beliefs])
+        return NetOutput(mean, total.sum(1).mean(), torch.cat([b.noise_var[:, 0] for b in beliefs]))
 
     def _layer(
         self,
         index: int,
         s: AmpState,
         y: Float[Tensor, "slots uses"],
-        book: PreparedCodebook,
         belief: Belief,
+        *,
+        book: PreparedCodebook,
         k: Scalars,
         table: CountTable,
         workspace: Workspace,
@@ -348,6 +350,11 @@ class AmpDaNetDecoder(BaseDecoder):
                 high,
                 num_active,
             )
+
+
+def _by_codeword(rate: Float[Tensor, "#slots codewords"]) -> Float[Tensor, "#slots codewords"]:
+    """Return the same in memory that holds the slots of a codeword side by side, as the CNN wants it."""
+    return rate.mT.contiguous().mT
 
 
 def _tables(

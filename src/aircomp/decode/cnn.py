@@ -2,13 +2,13 @@ r"""The 1-D CNN along the codewords that refines the counts of a layer (Sec. III
 
     six features [slots, codewords] ──► 6 → 32 ──► ReLU ──► 32 → 32 ──► ReLU ──► 32 → 1 ──► correction [slots, codewords]
 
-Its convolutions are computed as shifted matrix products. With the codewords outermost, memory holds
-[(codewords + padding) · slots, channels], and the neighbour of every entry lies `slots` rows further: a convolution is the
-sum of `kernel` products of this matrix, shifted by whole blocks of rows, with one [in, out] matrix each. Nothing is copied
-or rearranged, and the products are tall enough to run near the processor's speed.
+Memory holds [codewords + padding, channels, slots]. All that a convolution sees around one codeword, [kernel · channels,
+slots], then lies side by side, and a convolution is one small matrix product for every codeword, nothing copied or
+rearranged. Features are taken up fastest where memory holds the slots of a codeword side by side too.
 """
 
 import math
+import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 NUM_FEATURES = 6
+BLOCK = 256  # slots that pass through all convolutions before the next ones do: their maps then stay in cache
 
 
 class Cnn(nn.Module):
@@ -48,42 +49,48 @@ class Cnn(nn.Module):
         """
         slots = max(len(f) for f in features)
         like = features[0]
-        layers = [
-            (w.to(like).permute(2, 1, 0).contiguous(), b.to(like))
+        params = [
+            t
             for w, b in (
                 (self.weight_in, self.bias_in),
                 (self.weight_mid, self.bias_mid),
                 (self.weight_out, self.bias_out),
             )
+            for t in (w.to(like).permute(0, 2, 1).flatten(1), b.to(like)[:, None])
         ]
         workspace = Workspace() if workspace is None else workspace
         if torch.is_grad_enabled():
-            stacked = torch.stack([f.expand(slots, -1) for f in features])
-            return _Convolutions.apply(stacked, workspace, *(t for layer in layers for t in layer))
-        lease = workspace.borrow(like, slots, self.weight_in.shape[0], self.weight_in.shape[2])
-        for channel, f in zip(lease.buffers.inner_features, features, strict=True):
-            channel.copy_(f.T)
-        return _convolve(lease.buffers, layers).T
+            stacked = torch.stack([f.mT.expand(-1, slots) for f in features], dim=1)
+            return _Convolutions.apply(stacked, workspace, *params).mT
+        blocks = [slice(first, min(first + BLOCK, slots)) for first in range(0, slots, BLOCK)]
+        out = like.new_empty(like.shape[1], slots)
+        for block in blocks:
+            lease = workspace.borrow(like, block.stop - block.start, len(self.weight_in), self.weight_in.shape[2])
+            inner = lease.buffers.inner(lease.buffers.features)
+            for channel, f in enumerate(features):
+                inner[:, channel] = (f if len(f) == 1 else f[block]).mT
+            out[:, block] = _convolve(lease.buffers, *params)
+        return out.mT
 
 
 class Buffers:
     """Zero-padded memory for one number of slots: the features and both hidden maps, codewords outermost."""
 
     def __init__(self, like: Tensor, slots: int, filters: int, kernel: int):
-        self.shape, self.rows = (like.shape[1], slots), like.shape[1] * slots
-        self.border = kernel // 2 * slots
-        self.features = like.new_zeros(NUM_FEATURES, self.rows + 2 * self.border)
-        self.first = like.new_zeros(self.rows + 2 * self.border, filters)
+        self.kernel, self.border = kernel, kernel // 2
+        self.codewords, padded = like.shape[1], like.shape[1] + 2 * self.border
+        self.features = like.new_zeros(padded, NUM_FEATURES, slots)
+        self.first = like.new_zeros(padded, filters, slots)
         self.second = torch.zeros_like(self.first)
 
-    @property
-    def inner_features(self) -> Float[Tensor, "channels codewords slots"]:
-        """The features without the padding."""
-        return self.features[:, self.border : self.border + self.rows].view(NUM_FEATURES, *self.shape)
+    def inner(self, padded: Float[Tensor, "padded channels slots"]) -> Float[Tensor, "codewords channels slots"]:
+        """Return a map without the padding."""
+        return padded[self.border : self.border + self.codewords]
 
-    def inner(self, padded: Tensor) -> Tensor:
-        """Return the rows of a map without the padding."""
-        return padded[self.border : self.border + self.rows]
+    def around(self, padded: Float[Tensor, "padded channels slots"]) -> Float[Tensor, "codewords seen slots"]:
+        """Return what a convolution sees around every codeword: its neighbours' channels one after the other."""
+        _, channels, slots = padded.shape
+        return padded.as_strided((self.codewords, self.kernel * channels, slots), (channels * slots, slots, 1))
 
 
 class Lease:
@@ -101,15 +108,17 @@ class Workspace:
 
     def __init__(self):
         self._leases: dict[tuple, list[tuple[Buffers, weakref.ref[Lease]]]] = {}
+        self._lock = threading.Lock()
 
     def borrow(self, like: Tensor, slots: int, filters: int, kernel: int) -> Lease:
         """Return a lease on buffers whose padding is zero and whose inside is anything."""
         key = (like.shape[1], slots, filters, kernel, like.dtype, like.device)
-        known = self._leases.setdefault(key, [])
-        free = next((i for i, (_, lease) in enumerate(known) if lease() is None), None)
-        buffers = Buffers(like, slots, filters, kernel) if free is None else known.pop(free)[0]
-        lease = Lease(buffers)
-        known.append((buffers, weakref.ref(lease)))
+        with self._lock:
+            known = self._leases.setdefault(key, [])
+            free = next((i for i, (_, lease) in enumerate(known) if lease() is None), None)
+            buffers = Buffers(like, slots, filters, kernel) if free is None else known.pop(free)[0]
+            lease = Lease(buffers)
+            known.append((buffers, weakref.ref(lease)))
         return lease
 
     def __reduce__(self):
@@ -118,17 +127,17 @@ class Workspace:
 
 
 class _Convolutions(torch.autograd.Function):
-    """The network with its backward pass, which is shifted products again; autograd would copy every shift."""
+    """The network with its backward pass, which is convolutions again; autograd would copy what each of them sees."""
 
     @staticmethod
     def forward(ctx: Any, stacked: Tensor, workspace: Workspace, *params: Tensor) -> Tensor:
-        w_in, b_in, w_mid, b_mid, w_out, b_out = params
-        lease = workspace.borrow(stacked[0], stacked.shape[1], w_in.shape[2], w_in.shape[0])
-        lease.buffers.inner_features.copy_(stacked.mT)
-        out = _convolve(lease.buffers, [(w_in, b_in), (w_mid, b_mid), (w_out, b_out)])
+        w_in, w_mid, w_out = params[::2]
+        channels, slots = stacked.shape[1:]
+        lease = workspace.borrow(stacked[:, 0].mT, slots, len(w_in), w_in.shape[1] // channels)
+        lease.buffers.inner(lease.buffers.features).copy_(stacked)
         ctx.workspace, ctx.lease = workspace, lease
         ctx.save_for_backward(w_in, w_mid, w_out)
-        return out.T
+        return _convolve(lease.buffers, *params)
 
     @staticmethod
     @once_differentiable
@@ -138,54 +147,43 @@ class _Convolutions(torch.autograd.Function):
         (gradient,) = grad_outputs
         w_in, w_mid, w_out = ctx.saved_tensors
         b: Buffers = ctx.lease.buffers
-        lease = ctx.workspace.borrow(gradient, len(gradient), w_in.shape[2], w_in.shape[0])
+        lease = ctx.workspace.borrow(gradient.mT, gradient.shape[1], len(w_in), b.kernel)
         by: Buffers = lease.buffers  # the gradients have the same shapes
-        by_out = gradient.new_zeros(len(b.first), 1)
-        b.inner(by_out).copy_(gradient.T.reshape(-1, 1))
-        by_w_out = _by_weight(b, by_out, b.second, w_out)
+        by_out = gradient.new_zeros(len(b.first), 1, gradient.shape[1])
+        b.inner(by_out)[:, 0] = gradient
+        by_w_out = _by_weight(b, by_out, b.second)
         _through_relu(_by_input(b, by_out, w_out, out=b.inner(by.second)), b.inner(b.second))
-        by_w_mid = _by_weight(b, by.second, b.first, w_mid)
+        by_w_mid = _by_weight(b, by.second, b.first)
         _through_relu(_by_input(b, by.second, w_mid, out=b.inner(by.first)), b.inner(b.first))
-        by_w_in = _by_weight(b, by.first, b.features.T, w_in)
-        _by_input(b, by.first, w_in, out=b.inner(by.features.T))
-        by_stacked = by.inner_features.mT.contiguous()
-        return by_stacked, None, by_w_in, by.first.sum(0), by_w_mid, by.second.sum(0), by_w_out, by_out.sum(0)
+        by_w_in = _by_weight(b, by.first, b.features)
+        by_stacked = _by_input(b, by.first, w_in, out=torch.empty_like(b.inner(b.features)))
+        by_b_in, by_b_mid, by_b_out = (t.sum((0, 2))[:, None] for t in (by.first, by.second, by_out))
+        return by_stacked, None, by_w_in, by_b_in, by_w_mid, by_b_mid, by_w_out, by_b_out
 
 
-def _convolve(b: Buffers, layers: Sequence[tuple[Tensor, Tensor]]) -> Float[Tensor, "codewords slots"]:
-    """Run the three convolutions on features that lie in the buffers."""
-    (w_in, b_in), (w_mid, b_mid), (w_out, b_out) = layers
-    slots = b.shape[1]
-    _shifted_product(b.features.T, w_in, b_in, slots, out=b.inner(b.first)).relu_()
-    _shifted_product(b.first, w_mid, b_mid, slots, out=b.inner(b.second)).relu_()
-    out = b_out.repeat(b.rows)
-    for k, w in enumerate(w_out):  # matrix-vector products: much faster than matrix products with one column
-        out.addmv_(b.second[k * slots : k * slots + b.rows], w[:, 0])
-    return out.view(b.shape)
+def _convolve(
+    b: Buffers, w_in: Tensor, b_in: Tensor, w_mid: Tensor, b_mid: Tensor, w_out: Tensor, b_out: Tensor
+) -> Float[Tensor, "codewords slots"]:
+    """Run the three convolutions on features that lie in the buffers; weights are [out, kernel · in]."""
+    torch.baddbmm(b_in, _each(b, w_in), b.around(b.features), out=b.inner(b.first)).relu_()
+    torch.baddbmm(b_mid, _each(b, w_mid), b.around(b.first), out=b.inner(b.second)).relu_()
+    return torch.baddbmm(b_out, _each(b, w_out), b.around(b.second))[:, 0]
 
 
-def _shifted_product(x: Tensor, weight: Tensor, bias: Tensor, slots: int, *, out: Tensor) -> Tensor:
-    """Convolve [rows + padding, in] with [kernel, in, out]."""
-    rows = len(out)
-    torch.addmm(bias, x[:rows], weight[0], out=out)
-    for k in range(1, len(weight)):
-        out.addmm_(x[k * slots : k * slots + rows], weight[k])
-    return out
+def _each(b: Buffers, weight: Tensor) -> Float[Tensor, "codewords out seen"]:
+    """Return the same weight for every codeword."""
+    return weight.expand(b.codewords, -1, -1)
 
 
-def _by_weight(b: Buffers, gradient: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+def _by_weight(b: Buffers, gradient: Tensor, x: Tensor) -> Float[Tensor, "out seen"]:
     """Return the gradient of a convolution by its weight."""
-    slots, inner = b.shape[1], b.inner(gradient)
-    return torch.stack([x[k * slots : k * slots + b.rows].T @ inner for k in range(len(weight))])
+    return torch.bmm(b.inner(gradient), b.around(x).mT).sum(0)
 
 
 def _by_input(b: Buffers, gradient: Tensor, weight: Tensor, *, out: Tensor) -> Tensor:
-    """Return the gradient of a convolution by its input, without the padding."""
-    slots, last = b.shape[1], len(weight) - 1
-    torch.mm(gradient[last * slots :], weight[0].T, out=out)
-    for k in range(1, last + 1):
-        out.addmm_(gradient[(last - k) * slots :][: b.rows], weight[k].T)
-    return out
+    """Return the gradient of a convolution by its input, without the padding: the convolution with all turned round."""
+    turned = weight.view(len(weight), b.kernel, -1).flip(1).permute(2, 1, 0).flatten(1)
+    return torch.bmm(_each(b, turned), b.around(gradient), out=out)
 
 
 def _drawn(channels_in: int, channels_out: int, kernel: int, rng: torch.Generator) -> tuple[nn.Parameter, nn.Parameter]:

@@ -41,11 +41,19 @@ class PreparedCodebook:
 
     rows: Float[Tensor, "codewords uses"]
     rows_squared: Float[Tensor, "codewords uses"]
+    by_codeword: bool = False
+    """Whether memory holds the slots of a codeword side by side in what is computed for every codeword of every slot."""
 
     @classmethod
-    def of(cls, codebook: Float[Tensor, "codewords uses"]) -> "PreparedCodebook":
+    def of(cls, codebook: Float[Tensor, "codewords uses"], *, by_codeword: bool = False) -> "PreparedCodebook":
         """Prepare a codebook."""
-        return cls(codebook, codebook.square())
+        return cls(codebook, codebook.square(), by_codeword)
+
+    def correlated(
+        self, seen: Float[Tensor, "slots uses"], rows: Float[Tensor, "codewords uses"]
+    ) -> Float[Tensor, "slots codewords"]:
+        """Return the products of every slot with every row."""
+        return (rows @ seen.mT).mT if self.by_codeword else seen @ rows.mT
 
 
 def start(y: Float[Tensor, "slots uses"], rate: Float[Tensor, "#slots codewords"], agreement: float = 0.0) -> AmpState:
@@ -89,8 +97,8 @@ def pseudo_channel(
     \kappa = \beta \oslash (\sigma^2 + v)$$
     """
     kappa = beta / (noise_var + s.v)
-    V = (kappa @ book.rows_squared.mT).reciprocal()
-    R = s.x_hat + V * ((kappa * (y - s.z)) @ book.rows.mT)
+    V = book.correlated(kappa, book.rows_squared).reciprocal()
+    R = s.x_hat + V * book.correlated(kappa * (y - s.z), book.rows)
     return R, V
 
 

@@ -8,7 +8,7 @@ r"""The blocks of AMP-DA-Net's layer as pure functions, in the order in which a 
 round, as one row for all slots; or to each slot, as the paper has it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal, NamedTuple
@@ -70,11 +70,8 @@ class Belief:
     log_rate: Rates
     activity: Rates
     noise_var: Float[Tensor, "slots 1"]
-
-    def of(self, rows: slice) -> "Belief":
-        """Return the belief about some slots."""
-        log_rate, activity = (t if len(t) == 1 else t[rows] for t in (self.log_rate, self.activity))
-        return Belief(log_rate, activity, self.noise_var[rows])
+    own_rates: bool = False
+    """Whether slots that share a round have rates of their own."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +82,20 @@ class Evidence:
     var: Rates
     activity: Rates
     noise: Float[Tensor, "#slots 1"]
+    noise_before: Float[Tensor, "#slots 1"]
+    """What was believed of the noise."""
+    rate_before: Rates | None
+    """What was believed of slots that share a round but have rates of their own; None if there are none such."""
     weight: int
     """Of each row against what was believed: the slots behind it, or `SLOT_WEIGHT`."""
 
 
-def initial_belief(rate: Float[Tensor, "*slots codewords"], noise_var: Float[Tensor, " slots"]) -> Belief:
+def initial_belief(
+    rate: Float[Tensor, "*slots codewords"], noise_var: Float[Tensor, " slots"], *, own_rates: bool = False
+) -> Belief:
     """Return what EM starts from: the round's estimates, the activity tied to the rates."""
     log_rate = torch.atleast_2d(rate).clamp(min=MIN_RATE).log()
-    return Belief(log_rate, tied_activity(log_rate), noise_var[:, None])
+    return Belief(log_rate, tied_activity(log_rate), noise_var[:, None], own_rates)
 
 
 def initial_state(y: Float[Tensor, "slots uses"], rate: Float[Tensor, "#slots codewords"], order: Order) -> AmpState:
@@ -124,13 +127,14 @@ def posterior(
     k: Scalars,
     table: CountTable,
     prior: Prior,
+    form: Callable[..., Moments] = tempered_posterior,
 ) -> Moments:
     """Return the tempered posterior moments of the counts (Sec. III-E, input block)."""
     log_odds = None
     if prior != "poisson":
-        form = log_odds_spike if prior == "spike" else log_odds_truncated
-        log_odds = form(belief.log_rate.exp(), belief.activity.clamp(MIN_ACTIVITY, 1 - MIN_ACTIVITY))
-    return tempered_posterior(R, V, belief.log_rate, k.temperature, table, log_odds)
+        odds = log_odds_spike if prior == "spike" else log_odds_truncated
+        log_odds = odds(belief.log_rate.exp(), belief.activity.clamp(MIN_ACTIVITY, 1 - MIN_ACTIVITY))
+    return form(R, V, belief.log_rate, k.temperature, table, log_odds)
 
 
 def refine(
@@ -175,21 +179,27 @@ def gather(post: Moments, s: AmpState, y: Float[Tensor, "slots uses"], belief: B
     """
     noise = belief.noise_var.clamp(min=MIN_NOISE)
     share = noise / (noise + s.v)
-    energy = ((share * (y - s.z)).square() + share * s.v).mean(1, keepdim=True)
+    energy = (torch.addcmul(s.v, share, (y - s.z).square()) * share).mean(1, keepdim=True)
     if coupling == "slot":
-        return Evidence(*post, energy, weight=SLOT_WEIGHT)
+        return Evidence(*post, energy, belief.noise_var, None, weight=SLOT_WEIGHT)
     # in double precision: the same whatever the chunk
-    sums = (t.sum(0, keepdim=True, dtype=torch.float64) for t in (*post, energy))
-    return Evidence(*sums, weight=len(y))
+    sums = (t.sum(0, keepdim=True, dtype=torch.float64) for t in (*post, energy, belief.noise_var))
+    rate = belief.log_rate.exp().sum(0, keepdim=True, dtype=torch.float64) if belief.own_rates else None
+    return Evidence(*sums, rate_before=rate, weight=len(y))
 
 
-def pool(parts: Sequence[Evidence], coupling: Coupling) -> Evidence:
-    """Average over the slots of the round, in their order; or only put the chunks together."""
-    fields = [[getattr(part, name) for part in parts] for name in ("mean", "var", "activity", "noise")]
+def pool(parts: Sequence[Evidence], coupling: Coupling) -> list[Evidence]:
+    """Return what EM is told about each chunk: the average over the slots of the round, in their order, or its own slots."""
     if coupling == "slot":
-        return Evidence(*(torch.cat(field) for field in fields), weight=SLOT_WEIGHT)
+        return list(parts)
     num_slots = sum(part.weight for part in parts)
-    return Evidence(*(reduce(torch.add, field) / num_slots for field in fields), weight=num_slots)
+
+    def mean(name: str) -> Tensor:
+        return reduce(torch.add, [getattr(part, name) for part in parts]) / num_slots
+
+    rate_before = None if parts[0].rate_before is None else mean("rate_before")
+    means = map(mean, ("mean", "var", "activity", "noise", "noise_before"))
+    return [Evidence(*means, rate_before=rate_before, weight=num_slots)] * len(parts)
 
 
 def expectation_maximisation(
@@ -210,10 +220,10 @@ def expectation_maximisation(
         log_total: Logarithm of the number of devices if that is known: the rates then keep their sum.
         hold_noise: Whether the noise is known.
     """
-    mean, var, active, noise = (getattr(evidence, f).to(belief.log_rate) for f in ("mean", "var", "activity", "noise"))
+    mean, var, active = (getattr(evidence, f).to(belief.log_rate) for f in ("mean", "var", "activity"))
     expected = belief.log_rate
-    if len(expected) > len(mean):  # slots with rates of their own: all move alike, as the round's mean does
-        expected = expected.exp().mean(0, keepdim=True, dtype=torch.float64).log().to(expected)
+    if evidence.rate_before is not None:  # all slots move alike, as the round's mean does
+        expected = evidence.rate_before.log().to(expected)
     proposal = (evidence.weight * mean + expected.exp()) / (evidence.weight + 1)
     confidence = (mean.square() / var.clamp(min=MIN_VARIANCE)).mean(1, keepdim=True)
     step = k.rate_gate * confidence / (1 + confidence)
@@ -222,15 +232,20 @@ def expectation_maximisation(
         log_rate = log_rate - log_rate.logsumexp(1, keepdim=True) + log_total
     log_rate = log_rate.clamp(min=MIN_LOG_RATE)
     activity = torch.lerp(tied_activity(log_rate), active, k.activity_gate)
-    noise_var = belief.noise_var if hold_noise else merge_noise(belief.noise_var, noise, k.noise_gate)
-    return Belief(log_rate, activity, noise_var)
+    noise_var = belief.noise_var
+    if not hold_noise:
+        now, found = (t.to(noise_var) for t in (evidence.noise_before, evidence.noise))
+        noise_var = merge_noise(noise_var, now, found, k.noise_gate)
+    return replace(belief, log_rate=log_rate, activity=activity, noise_var=noise_var)
 
 
 def merge_noise(
-    noise_var: Float[Tensor, "slots 1"], proposal: Float[Tensor, "#slots 1"], gate: Float[Tensor, ""]
+    noise_var: Float[Tensor, "slots 1"],
+    now: Float[Tensor, "#slots 1"],
+    proposal: Float[Tensor, "#slots 1"],
+    gate: Float[Tensor, ""],
 ) -> Float[Tensor, "slots 1"]:
-    """Move the noise towards the proposal in the log domain; one for the round moves all slots by the same factor."""
-    now = noise_var if len(proposal) == len(noise_var) else noise_var.mean(dtype=torch.float64).to(noise_var)
+    """Move the noise from what it is now towards the proposal, in the log domain; a round's moves all slots alike."""
     tiny = torch.finfo(noise_var.dtype).tiny  # of a silent slot
     change = (proposal.clamp(min=tiny).log() - now.clamp(min=tiny).log()) * gate
     return noise_var * change.clamp(max=MAX_EXPONENT).exp()

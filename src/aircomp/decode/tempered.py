@@ -7,10 +7,16 @@ the counts above zero weigh
 $$w(x) = \exp c\,\bigl[x\,(R/V + \log\lambda) - x^2/2V - \log x! + o\bigr], \qquad w(0) = 1,$$
 
 an exponential family: derivatives of moments are covariances, so the backward pass needs two more moments of the slab and
-no graph. All counts around the slab's mode are weighed together, a small matrix product for the exponents and another
-for the moments; powers of factorials come from a table over the mode.
+no graph. Weights are taken relative to that of one count, the anchor, and weighed together: a small matrix product gives
+their logarithms and another one the moments.
+
+    nearly all entries, whose weights fall from one on:   1, 2, …, 1 + reach           logarithms of factorials are constants
+    the others, those of codewords sent twice or more:    mode − reach, …, mode + reach     … come from a table over the mode
+
+Exponentials are of base two, which processors compute faster.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -23,10 +29,12 @@ from aircomp.decode.prior import MAX_EXPONENT, MIN_EXPONENT, Moments
 # Log-weight of counts below one. Far below any other, and nothing once multiplied by exp(MIN_EXPONENT); where a slot says
 # so little for a codeword that this were not enough, the codeword is not active anyway.
 _IMPOSSIBLE = -1e5
+_BITS = 1 / math.log(2)
+_MOMENTS, _DERIVATIVES = 3, 5  # powers of the offset that are summed, from the zeroth
 
 
 class CountTable(NamedTuple):
-    """What depends on neither slot nor layer: offsets from the mode, and factorials around every mode."""
+    """What depends on neither slot nor layer: offsets from the anchor, and factorials around every mode."""
 
     forms: Float[Tensor, "offsets 2"]
     """Offset and minus half its square: what slope and precision of the log-weight are multiplied with."""
@@ -53,6 +61,24 @@ class CountTable(NamedTuple):
         powers = torch.stack([offsets**i for i in range(5)])
         return cls(torch.stack([offsets, -offsets.square() / 2], dim=1), powers, steps, log_factorials)
 
+    def above_one(self) -> "CountTable":
+        """Return what concerns the counts 2, 3, … of entries whose anchor is one."""
+        offsets = slice(len(self.forms) // 2 + 1, None)
+        return CountTable(
+            self.forms[offsets], self.powers[:, offsets], self.factorial_steps[offsets, 1:2], self.log_factorials
+        )
+
+
+class _Slab(NamedTuple):
+    """The counts above zero of some entries, weighed."""
+
+    anchor: Float[Tensor, "*entries"]
+    """The count whose weight is one."""
+    height: Float[Tensor, "*entries"]
+    """Logarithm of the anchor's weight against that of zero, for temperature one and without log-odds."""
+    sums: Tensor
+    """Weights times powers of the offset from the anchor; then, for derivatives, times −log x! and three powers."""
+
 
 def tempered_posterior(
     R: Float[Tensor, "slots codewords"],
@@ -64,6 +90,8 @@ def tempered_posterior(
 ) -> Moments:
     """Return mean, variance and probability of activity of counts seen as R = x + N(0, V) (Sec. III-E, input block).
 
+    It is fastest, with the same result, where memory holds the slots of a codeword side by side.
+
     Args:
         R: Pseudo-observations.
         V: Their variances, positive.
@@ -73,16 +101,33 @@ def tempered_posterior(
         log_odds: Prior log-weight of the counts above zero (`log_odds_spike`, `log_odds_truncated`); None is Poisson.
     """
     inputs = (R, V, log_rate, temperature, log_odds)
+    by_codeword = (R.mT, V.mT, log_rate.mT, temperature, None if log_odds is None else log_odds.mT)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
-        return Moments(*_Tempered.apply(*inputs, table))  # pyright: ignore[reportGeneralTypeIssues]
-    q, power = V.reciprocal(), temperature.reciprocal()
-    mode = _mode(R, V, log_rate, table)
-    index = mode.long().flatten()
-    exponent = (power * table.factorial_steps).index_select(1, index)
-    total, first, second = _sums(_weigh(exponent, R, q, log_rate, power, mode, table), table.powers[:3], R.shape)
-    offset = first / total
-    logit = _logit(R, q, log_rate, power, log_odds, mode, index, table) + total.log()
-    return _combine(logit.sigmoid_(), mode + offset, (second / total - offset.square()).clamp_min_(0))
+        found = _Tempered.apply(*by_codeword, table)
+    else:
+        found = _moments(*by_codeword, table)
+    return Moments(*(moment.mT for moment in found))  # pyright: ignore[reportGeneralTypeIssues]
+
+
+def posterior_around_modes(
+    R: Float[Tensor, "slots codewords"],
+    V: Float[Tensor, "slots codewords"],
+    log_rate: Float[Tensor, "#slots codewords"],
+    temperature: Float[Tensor, ""],
+    table: CountTable,
+    log_odds: Float[Tensor, "#slots codewords"] | None = None,
+) -> Moments:
+    """Return the same with every entry's counts around its mode: slower, but a fixed graph, as an export needs it."""
+    power = temperature.reciprocal()
+    slab = _around_modes(R, V, log_rate.expand_as(R), power, table, _MOMENTS)
+    return _mix(slab, power, log_odds)
+
+
+def _moments(
+    R: Tensor, V: Tensor, log_rate: Tensor, temperature: Tensor, log_odds: Tensor | None, table: CountTable
+) -> Moments:
+    power = temperature.reciprocal()
+    return _mix(_weigh(R, V, log_rate, power, table, _MOMENTS), power, log_odds)
 
 
 class _Tempered(torch.autograd.Function):
@@ -98,25 +143,20 @@ class _Tempered(torch.autograd.Function):
         log_odds: Tensor | None,
         table: CountTable,
     ) -> tuple[Tensor, ...]:
-        q, power = V.reciprocal(), temperature.reciprocal()
-        mode = _mode(R, V, log_rate, table)
-        index = mode.long().flatten()
-        steps = table.factorial_steps.index_select(1, index)
-        weight = _weigh(power * steps, R, q, log_rate, power, mode, table)
-        sums = table.powers @ weight
-        total, (o1, o2, o3, o4) = sums[0].view_as(R), (sums[1:] / sums[0]).view(4, *R.shape)
+        power = temperature.reciprocal()
+        slab = _weigh(R, V, log_rate, power, table, _DERIVATIVES)
+        total = slab.sums[0]
+        # of the slab, relative to the anchor: moments; mean of −log x!, and its covariances with x and with (x − mean)²
+        o1, o2, o3, o4, f, f1, f2 = (slab.sums[1:] / total).unbind()
         first = o1 * o1
         s2 = (o2 - first).clamp_min_(0)  # rounding can leave a certain count slightly below zero
         k3 = torch.addcmul(o3, o1, torch.add(first, s2, alpha=3), value=-1)
         m4 = torch.addcmul(o4, o1, torch.addcmul(4 * k3, o1, torch.add(first, s2, alpha=6)), value=-1)
-        # mean of log m! − log x!, and its covariances with x and with (x − mean)²
-        f0, f1, f2 = ((table.powers[:3] @ weight.mul_(steps)) / sums[0]).view(3, *R.shape)
-        fx = torch.addcmul(f1, o1, f0, value=-1)
-        fxx = torch.addcmul(torch.addcmul(f2, o1, fx, value=-2), o2, f0, value=-1)
-        f = f0 - table.log_factorials.index_select(0, index).view_as(mode)  # now of −log x!
-        p = (_logit(R, q, log_rate, power, log_odds, mode, index, table) + total.log()).sigmoid_()
-        mean, excess = mode + o1, torch.addcmul(m4, s2, s2, value=-1)
-        ctx.save_for_backward(R, q, log_rate, power, log_odds, p, mean, s2, k3, excess, f, fx, fxx)
+        fx = torch.addcmul(f1, o1, f, value=-1)
+        fxx = torch.addcmul(torch.addcmul(f2, o1, fx, value=-2), o2, f, value=-1)
+        p = _activity(slab, power, log_odds)
+        mean, excess = slab.anchor + o1, torch.addcmul(m4, s2, s2, value=-1)
+        ctx.save_for_backward(R, V, log_rate, power, log_odds, p, mean, s2, k3, excess, f, fx, fxx)
         return tuple(_combine(p, mean, s2))
 
     @staticmethod
@@ -129,7 +169,8 @@ class _Tempered(torch.autograd.Function):
         Of the slab: `s2` is the variance, `k3` the covariance of x with (x − mean)², `excess` the latter's variance.
         """
         by_mean, by_var, by_active = grad_outputs
-        R, q, log_rate, power, log_odds, p, mean, s2, k3, excess, f, fx, fxx = ctx.saved_tensors
+        R, V, log_rate, power, log_odds, p, mean, s2, k3, excess, f, fx, fxx = ctx.saved_tensors
+        q = V.reciprocal()
         not_p, u = 1 - p, by_var * mean
         w = torch.addcmul(by_mean, not_p, u, value=2)
         # by the slab's mean and variance, and by the logit of activity
@@ -155,50 +196,82 @@ def _dot(a: Tensor, b: Tensor) -> Float[Tensor, ""]:
     return torch.dot(a.flatten(), b.flatten())
 
 
+def _weigh(R: Tensor, V: Tensor, log_rate: Tensor, power: Tensor, table: CountTable, num_powers: int) -> _Slab:
+    """Weigh the counts 1, 2, … of all entries; and where two weighs more than one, those around the mode instead."""
+    counts = table.above_one()
+    slopes = R.new_empty(2, *R.shape)
+    q = torch.reciprocal(V, out=slopes[1])
+    rising = torch.addcmul(log_rate, R - 1, q, out=slopes[0])
+    scale = power * _BITS
+    exponent = torch.addmm(scale * counts.factorial_steps, scale * counts.forms, slopes.view(2, -1))
+    others = torch.nonzero(exponent[0] > 0).squeeze(1)
+    weight = exponent.clamp_(MIN_EXPONENT * _BITS, 0).exp2_()
+    sums = _summed(counts.powers, counts.factorial_steps.mT, num_powers) @ weight
+    sums[0] += 1  # the anchor's own; its offset and the logarithm of its factorial are zero
+    anchor, height = torch.ones_like(q), torch.add(rising, q, alpha=0.5)
+    R, V, log_rate = (t.expand_as(q).reshape(-1).index_select(0, others) for t in (R, V, log_rate))
+    around = _around_modes(R, V, log_rate, power, table, num_powers)
+    anchor.view(-1).index_copy_(0, others, around.anchor)
+    height.view(-1).index_copy_(0, others, around.height)
+    return _Slab(anchor, height, sums.index_copy_(1, others, around.sums).view(len(sums), *q.shape))
+
+
+def _summed(powers: Tensor, log_factorials: Tensor, num_powers: int) -> Float[Tensor, "sums offsets"]:
+    """Return what the weights are summed with."""
+    if num_powers == _MOMENTS:
+        return powers[:_MOMENTS]
+    return torch.cat([powers, powers[:_MOMENTS] * log_factorials])
+
+
+def _around_modes(R: Tensor, V: Tensor, log_rate: Tensor, power: Tensor, table: CountTable, num_powers: int) -> _Slab:
+    """Weigh the counts around the mode of every entry."""
+    q, mode = V.reciprocal(), _mode(R, V, log_rate, table)
+    index = mode.long().flatten()
+    steps, log_factorial = table.factorial_steps.index_select(1, index), table.log_factorials.index_select(0, index)
+    slopes = torch.stack([(R - mode).mul_(q).add_(log_rate), q]).view(2, -1)
+    exponent = torch.addmm(steps, table.forms, slopes).mul_(power * _BITS)
+    weight = exponent.clamp_(MIN_EXPONENT * _BITS, MAX_EXPONENT * _BITS).exp2_()
+    sums = table.powers[:num_powers] @ weight
+    if num_powers == _DERIVATIVES:
+        with_factorials = table.powers[:_MOMENTS] @ weight.mul_(steps) - log_factorial * sums[:_MOMENTS]
+        sums = torch.cat([sums, with_factorials])
+    height = (R - mode / 2).mul_(q).add_(log_rate).mul_(mode) - log_factorial.view_as(mode)
+    return _Slab(mode, height, sums.view(len(sums), *R.shape))
+
+
 def _mode(R: Tensor, V: Tensor, log_rate: Tensor, table: CountTable) -> Tensor:
     """Return the most likely count above zero, or one near it: the floor of the root of m + V·log m = R + ½ + V·log λ.
 
     Two Newton steps from an upper bound. Tempering moves no mode, and a count nearby serves, for the reach covers it.
     """
     target = torch.addcmul(R, V, log_rate).add_(0.5)
-    root = torch.minimum(target, torch.maximum(R, log_rate.exp()).add_(1))
+    root, shifted = torch.minimum(target, torch.maximum(R, log_rate.exp()).add_(1)), target + V
     for _ in range(2):
         at = root.clamp_(min=1)  # no count below one has a predecessor, and log m stays finite
         # Newton's at − (at − target + V·log at)/(1 + V/at), over one denominator
-        root = at * (target + V * (1 - at.log())) / (at + V)
+        root = torch.addcmul(shifted, V, at.log(), value=-1).mul_(at).div_(at + V)
     return root.floor_().nan_to_num_(1.0).clamp_(1, len(table.log_factorials) - 1)  # NaN goes on in R, not as an index
 
 
-def _weigh(
-    exponent: Tensor, R: Tensor, q: Tensor, log_rate: Tensor, power: Tensor, mode: Tensor, table: CountTable
-) -> Float[Tensor, "offsets entries"]:
-    """Turn the factorials' part of the log-weights into weights relative to the mode's, in place."""
-    slopes = torch.stack([(R - mode).mul_(q).add_(log_rate), q]).mul_(power).view(2, -1)
-    return exponent.addmm_(table.forms, slopes).clamp_(MIN_EXPONENT, MAX_EXPONENT).exp_()
+def _mix(slab: _Slab, power: Tensor, log_odds: Tensor | None) -> Moments:
+    """Return the moments of slab and zero together."""
+    total, first, second = slab.sums.unbind()
+    offset = first / total
+    var = (second / total).addcmul_(offset, offset, value=-1).clamp_min_(0)
+    return _combine(_activity(slab, power, log_odds), slab.anchor + offset, var)
 
 
-def _sums(weight: Tensor, powers: Tensor, shape: torch.Size) -> tuple[Tensor, ...]:
-    """Return the sums of the weights times each power of the offset."""
-    return (powers @ weight).view(len(powers), *shape).unbind()
-
-
-def _logit(
-    R: Tensor,
-    q: Tensor,
-    log_rate: Tensor,
-    power: Tensor,
-    log_odds: Tensor | None,
-    mode: Tensor,
-    index: Tensor,
-    table: CountTable,
-) -> Float[Tensor, "slots codewords"]:
-    """Return the log-weight of the mode against zero."""
-    logit = (R - mode / 2).mul_(q).add_(log_rate).mul_(mode)
-    logit -= table.log_factorials.index_select(0, index).view_as(mode)
-    return (logit if log_odds is None else logit + log_odds).mul_(power)
+def _activity(slab: _Slab, power: Tensor, log_odds: Tensor | None) -> Tensor:
+    """Return the probability of a count above zero."""
+    height = slab.height if log_odds is None else slab.height + log_odds
+    total, zero = (
+        slab.sums[0],
+        (height * (-_BITS * power)).exp2_(),
+    )  # relative to the anchor; infinite where nothing is sent
+    return total / (total + zero)
 
 
 def _combine(active: Tensor, mean: Tensor, var: Tensor) -> Moments:
     """Mix the slab's moments with the zero."""
     whole = active * mean
-    return Moments(whole, active * var + whole * (mean - whole), active)
+    return Moments(whole, torch.addcmul(whole * (mean - whole), active, var), active)

@@ -4,7 +4,7 @@
     rate [codewords] ───────┼──► all layers of AMP-DA-Net, codebook and weights baked in ──► soft_counts, num_active_hat,
     noise_var [slots] ──────┘                                                              noise_var_hat
 
-The layers are those of `aircomp.decode.amp_da_net`, with two differences that a fixed graph asks for: how many counts a
+The layers are those of `aircomp.decode.amp_da_net`, with two differences that a fixed graph asks for: which counts a
 posterior sums is decided when exporting, and the convolutions are ordinary ones. The start of a decoding
 (`PilotEstimator.estimate`: rates and noise) and its end (rounding) have loops whose length depends on the data, so
 they are not exported.
@@ -41,7 +41,7 @@ from aircomp.decode.net_blocks import (
     refine,
 )
 from aircomp.decode.prior import Moments, reach_for
-from aircomp.decode.tempered import CountTable
+from aircomp.decode.tempered import CountTable, posterior_around_modes
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer import CommunicationLayer
 
@@ -93,7 +93,7 @@ class StaticNet(nn.Module):
         for i, values in enumerate(self.scalars.unbind()):
             k, table = Scalars(*values.unbind()), self.tables[i]()
             s, seen, width = message_passing(s, received, book, belief, k, settings.order)
-            post = posterior(seen, width, belief, k, table, settings.prior)
+            post = posterior(seen, width, belief, k, table, settings.prior, posterior_around_modes)
             x_hat = post.mean
             if settings.cnn:
                 x_hat = refine(post, seen, width, belief, k, self.cnn[i], Workspace())  # which ours do not use
@@ -150,20 +150,16 @@ def _start(y: Tensor, rate: Tensor, order: str) -> AmpState:
 def _learn(
     belief: Belief, post: Moments, s: AmpState, y: Tensor, k: Scalars, coupling: Coupling, log_total: Tensor | None
 ) -> Belief:
-    """Let expectation maximisation move the belief, the noise by hand."""
+    """Let expectation maximisation move the belief."""
     noise = belief.noise_var.clamp(min=MIN_NOISE)
     share = noise / (noise + s.v)
     energy = ((share * (y - s.z)).square() + share * s.v).mean(1, keepdim=True)
     if coupling == "slot":
-        evidence, now = Evidence(*post, energy, weight=SLOT_WEIGHT), belief.noise_var
+        evidence = Evidence(*post, energy, belief.noise_var, None, weight=SLOT_WEIGHT)
     else:
-        means = (t.mean(0, keepdim=True, dtype=torch.float64) for t in (*post, energy))
-        evidence = Evidence(*means, weight=y.shape[0])
-        now = belief.noise_var.mean(dtype=torch.float64).to(y)
-    moved = expectation_maximisation(belief, evidence, k, log_total=log_total, hold_noise=True)
-    tiny = torch.finfo(y.dtype).tiny  # of a silent slot
-    step = (evidence.noise.to(y).clamp(min=tiny).log() - now.clamp(min=tiny).log()) * k.noise_gate
-    return replace(moved, noise_var=belief.noise_var * step.exp())
+        means = (t.mean(0, keepdim=True, dtype=torch.float64) for t in (*post, energy, belief.noise_var))
+        evidence = Evidence(*means, rate_before=None, weight=y.shape[0])
+    return expectation_maximisation(belief, evidence, k, log_total=log_total, hold_noise=False)
 
 
 def trace(
