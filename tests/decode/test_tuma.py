@@ -7,10 +7,12 @@ import torch
 
 from aircomp.channel.places import Layout
 from aircomp.decode.blind import Blind, BlindSettings
+from aircomp.decode.multisource import multisource_amp
 from aircomp.decode.receiver import Reception
-from aircomp.decode.tuma import ONE_ZONE, Tuma, TumaSettings, Zones, ZoneTable, zoned_amp
+from aircomp.decode.tuma import ONE_ZONE, Tuma, TumaSettings, Zones, ZoneTable
 from aircomp.encode.codebook import count
 from aircomp.errors import ShapeError
+from aircomp.plain.multisource_amp import multisource_amp as plain
 from aircomp.testing import check_receiver
 from aircomp.uplinks.tuma import known_zones, zone_of
 from helpers.draws import accuracy, draw_indices, seeded
@@ -41,49 +43,24 @@ def heard(layout, *, zones, codewords=64, snr_db=40.0, slots=40, seed=0):
     return codebook, received + noise, count(indices, codewords)
 
 
-def plain(Y, C, rate, table, *, iterations, damping):
-    """Return posterior means as they are written down: double precision, loops over words, rows and access points."""
-    counts, power, shares = table.counts.tolist(), table.power.tolist(), table.log_share.tolist()
-    C, means = C.to(torch.complex128), []
-    for heard_by in Y.to(torch.complex128):
-        sites, antennas, uses = heard_by.shape
-        Z, X = heard_by.clone(), torch.zeros(sites, antennas, len(C), dtype=torch.complex128)
-        for step in range(iterations):
-            T = [float(z.abs().square().mean()) for z in Z]
-            R = Z @ C.mH + X
-            new, onsager, mean = torch.zeros_like(X), [0.0] * sites, []
-            for j, lam in enumerate(rate.tolist()):
-                zone = j // (len(C) // len(power))
-                u = R[:, :, j].abs().square().sum(1).tolist()
-                logs = []
-                for m, p, share in zip(counts, power[zone], shares[zone], strict=True):
-                    likely = [-antennas * math.log(T[b] + p[b]) - u[b] / (T[b] + p[b]) for b in range(sites)]
-                    logs.append(m * math.log(lam) - math.lgamma(m + 1) + share + sum(likely))
-                weights = [math.exp(x - max(logs)) for x in logs]
-                posterior = [w / sum(weights) for w in weights]
-                mean.append(sum(q * m for q, m in zip(posterior, counts, strict=True)))
-                for b in range(sites):
-                    inverse = [1 / (T[b] + p[b]) for p in power[zone]]
-                    first = sum(q * i for q, i in zip(posterior, inverse, strict=True))
-                    second = sum(q * i**2 for q, i in zip(posterior, inverse, strict=True))
-                    phi = 1 - T[b] * first
-                    new[b, :, j] = phi * R[b, :, j]
-                    onsager[b] += phi + u[b] / antennas * T[b] * (second - first**2)
-            X = new if step == 0 else (1 - damping) * new + damping * X
-            Z = torch.stack([heard_by[b] - X[b] @ C + onsager[b] / uses * Z[b] for b in range(sites)])
-        means.append(torch.tensor(mean, dtype=torch.float64))
-    return torch.stack(means)
-
-
 def test_it_is_the_plain_version():
     layout = Layout(4, 2.0)
     codebook, received, _ = heard(layout, zones=2, codewords=8, snr_db=5.0, slots=2)
     table = ZoneTable.of(known_zones(layout, 2, 3), 4)
     rate = (DEVICES / 2 * popularity_of(8)).repeat(2)
+    prior = table.log_prior(rate[None], 0.0)
     Y, options = received.transpose(0, 1).unflatten(1, (4, ANTENNAS)), {"iterations": 4, "damping": 0.3}
-    found = zoned_amp(Y, codebook, table.log_prior(rate[None], 0.0), table, **options)
-    expected = plain(Y, codebook, rate, table, **options)
+    found = multisource_amp(Y, codebook, prior, table.counts, table.power, **options)
+    expected = plain(Y, codebook, prior[0], table.counts, table.power, **options)
     torch.testing.assert_close(found.mean.flatten(1).double(), expected, atol=2e-3, rtol=2e-3)
+
+
+def test_rows_of_the_table_have_the_prior_of_their_count():
+    table = ZoneTable.of(known_zones(Layout(4, 2.0), 2, 3), 4)
+    rate = torch.rand(1, 16, generator=seeded(0))
+    prior, m = table.log_prior(rate, 0.0), table.counts[:, None]
+    poisson = m * rate.unflatten(1, (2, -1))[0, :, None].log() - torch.lgamma(m + 1)
+    torch.testing.assert_close(prior[0], poisson + table.log_share[:, :, None])
 
 
 @pytest.mark.parametrize("told", [None, 10.0])

@@ -1,21 +1,9 @@
 r"""Counting without any knowledge of gains: multisource AMP on several antennas.
 
 Nobody knows phases, so $m$ devices that choose one codeword are heard as a random vector over the antennas of mean power
-$m$. AMP gives each codeword its own pseudo-channel $R_j = X_j + CN(0, T)$ over all antennas, whose energy $u_j = \|R_j\|^2$
-is all that counts:
-
-$$P(m) \propto P_0(m)\,(T+m)^{-N_r} e^{-u/(T+m)}, \qquad X_j = \phi_j R_j,\quad \phi_j = E\left[\frac{m}{T+m}\right]$$
-
-    Y ──► R = C^H Z + X ──► u ──► P(m) ──► φ, X ──► Z = Y − C X + b Z ──┐      b: the Onsager coefficient
-              ▲                                                         │
-              └─────────────────────────────────────────────────────────┘
-
-$P_0$ is Poisson, or an urn's where devices agree. Where devices miss their power, $m$ is replaced by quantiles of a Gamma
-law of mean $m$. The noise need not be known: $T$ is the power of $Z$, and $T(1-b)$ is the noise. The method is TUMA's, the
-Onsager term is ours.
+$m$, and `aircomp.decode.multisource` weighs every $m$ by its energy. Beforehand $m$ is Poisson, or an urn's where devices
+agree. Where devices miss their power, $m$ is replaced by quantiles of a Gamma law of mean $m$. The method is TUMA's.
 """
-
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Complex, Float
@@ -24,6 +12,7 @@ from torch import Tensor
 
 from aircomp.common.settings import Settings
 from aircomp.decode.base import MAX_DEVICES, Decoded
+from aircomp.decode.multisource import Found, multisource_amp
 from aircomp.decode.prior import AGREEMENT
 from aircomp.decode.receiver import (
     CHUNK,
@@ -40,8 +29,6 @@ from aircomp.decode.table import CountTable, largest_count
 PILOT_SLOTS = 256
 """Slots whose decoding settles the number of devices and the noise of a round."""
 PILOT_PASSES = 3
-MIN_POWER = 1e-12
-"""Of a slot's residual, relative to the round's power: keeps divisions finite."""
 
 
 class BlindSettings(Settings):
@@ -53,74 +40,6 @@ class BlindSettings(Settings):
     """Share of the old estimate that each iteration keeps."""
     agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
     """Probability that two devices of a slot choose alike beyond that of independent draws."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """What message passing found in some slots."""
-
-    mean: Float[Tensor, "slots codewords"]
-    """Posterior mean of the counts."""
-    active: Float[Tensor, "slots codewords"]
-    """Probability that a codeword was sent at all."""
-    once: Float[Tensor, "slots codewords"]
-    """Probability that one device sent it."""
-    vectors: Complex[Tensor, "slots antennas codewords"]
-    """R: every codeword's sum of gains over the antennas, with noise."""
-    noise_var: Float[Tensor, " slots"]
-    """Per complex use and antenna."""
-
-
-def multisource_amp(
-    Y: Complex[Tensor, "slots antennas uses"],
-    C: Complex[Tensor, "codewords uses"],
-    log_prior: Float[Tensor, "#slots rows codewords"],
-    table: CountTable,
-    *,
-    iterations: int,
-    damping: float,
-) -> Found:
-    """Run message passing on some slots."""
-    slots, antennas, uses = Y.shape
-    floor = MIN_POWER * max(float(Y.abs().square().mean()), 1e-30)
-    Z, X = Y, Y.new_zeros(slots, antennas, len(C))
-    seen = look(Z, X, C, log_prior, table, floor)
-    for step in range(1, iterations):
-        X = torch.lerp(seen.phi[:, None] * seen.R, X, damping if step > 1 else 0.0)
-        Z = Y - X @ C + (seen.onsager / uses)[:, None, None] * Z
-        seen = look(Z, X, C, log_prior, table, floor)
-    counts = table.counts.to(log_prior)
-    rows = torch.stack([counts, (counts > 0).to(counts), (counts == 1).to(counts)])
-    mean, active, once = (rows.expand(slots, -1, -1) @ seen.weight).unbind(1)
-    return Found(mean, active, once, seen.R, (seen.T[:, 0] * (1 - seen.onsager / uses)).clamp(min=0))
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """What one iteration sees."""
-
-    R: Complex[Tensor, "slots antennas codewords"]
-    T: Float[Tensor, "slots 1"]
-    weight: Float[Tensor, "slots rows codewords"]
-    """Posterior probability of every row of the table."""
-    phi: Float[Tensor, "slots codewords"]
-    onsager: Float[Tensor, " slots"]
-
-
-def look(Z: Tensor, X: Tensor, C: Tensor, log_prior: Tensor, table: CountTable, floor: float) -> _Seen:
-    """Form every codeword's pseudo-channel and weigh its counts."""
-    antennas, power = Z.shape[1], table.power.to(log_prior)
-    T = Z.abs().square().mean((1, 2)).clamp(min=floor)[:, None]
-    R = Z @ C.mH + X
-    u = torch.view_as_real(R).square().sum((1, 3))
-    inverse = (T + power).reciprocal()  # [slots, rows]
-    weight = log_prior + (antennas * inverse.log())[:, :, None] - inverse[:, :, None] * u[:, None, :]
-    weight = weight.sub_(weight.amax(1, keepdim=True)).exp_()
-    weight = weight.div_(weight.sum(1, keepdim=True))
-    rows = torch.stack([power * inverse, inverse, inverse.square()], 1)
-    phi, first, second = (rows @ weight).unbind(1)
-    spread = (second - first.square()).clamp(min=0)  # rounding can leave less than nothing
-    return _Seen(R, T, weight, phi, (phi + u / antennas * T * spread).sum(1))
 
 
 class Blind:
@@ -147,7 +66,7 @@ class Blind:
             return conclude_blocks(empty, noise_var, [0.0] * len(seen.all_blocks), seen.all_blocks)
 
         def run(some: Tensor, rate: Tensor, iterations: int) -> Tensor:
-            return self.run(some, rate, seen.gain_model.power_var, iterations).mean
+            return self.run(some, rate, seen.gain_model.power_var, iterations).mean[:, 0]
 
         rate = expected_counts(num_active, popularity)
         mean = soft_counts(run, Y, rate, self.settings.iterations, seen.slot_layers, seen.bs_indices)
@@ -160,11 +79,17 @@ class Blind:
         power_var: float,
         iterations: int,
     ) -> Found:
-        """Decode slots for known rates, all at once."""
+        """Decode slots for known rates, all at once: one access point, one zone."""
         table = CountTable.of(largest_count(float(rate.max())), power_var)
         prior = table.log_prior(rate, self.settings.agreement)
         return multisource_amp(
-            Y, self.codebook.to(Y), prior, table, iterations=iterations, damping=self.settings.damping
+            Y[:, None],
+            self.codebook.to(Y),
+            prior[:, None],
+            table.counts,
+            table.power[None, :, None],
+            iterations=iterations,
+            damping=self.settings.damping,
         )
 
     def estimate(

@@ -123,7 +123,7 @@ class SemiBlind:
         """Return the vectors of codewords that one device sent, in all likelihood."""
         rate = (number * popularity).clamp(min=1e-6)[None]
         found = self.blind.run(Y, rate, 0.0, self.settings.blind.iterations)
-        return found.vectors.transpose(1, 2)[found.once > SURE]
+        return found.vectors[:, 0].transpose(1, 2)[found.once[:, 0] > SURE]
 
     def _fit(self, sampler: Sampler, channels: Tensor, labels: Labels) -> Fit:
         """Find channels for labels and labels for channels, in turn."""

@@ -1,19 +1,10 @@
 r"""Counting over antennas in several places: multisource AMP with a noise and a gain for each access point (TUMA).
 
 Every zone of the area has codewords of its own, so a codeword tells about where its senders are, and so how loud each
-access point hears them. $m$ devices of a zone arrive at access point $b$ with power $p_b$, the sum of $m$ places' gains:
-
-$$P(m, p) \propto P_0(m)\,P(p|m)\prod_b (T_b+p_b)^{-A} e^{-u_b/(T_b+p_b)}, \qquad
-X_b = \phi_b R_b,\quad \phi_b = E\left[\frac{p_b}{T_b+p_b}\right]$$
-
-    Y_b ──► R_b = C^H Z_b + X_b ──► u_b ─┬─► P(m, p) ─┬─► φ_b, X_b ──► Z_b = Y_b − C X_b + o_b Z_b ──┐
-             ▲     of every b            └─ all b ────┘     of every b                               │
-             └───────────────────────────────────────────────────────────────────────────────────────┘
-
-$P(p|m)$ is given by places that stand for the zone, and draws of $m$ of them. $A$ is the number of antennas of an access
-point, $u_b$ the energy of $R_b$ over them, $T_b$ the power of $Z_b$, and $o_b$ the Onsager coefficient. One access point and
-one zone with gains of one make it `aircomp.decode.blind`. The Onsager term is ours, as is the search for the noise and for
-the number of devices in every zone.
+access point hears them. $m$ devices of a zone arrive at access point $b$ with the sum of $m$ places' powers. Places that
+stand for the zone, and draws of $m$ of them, make the table that `aircomp.decode.multisource` weighs. One access point and
+one zone with powers of one make it `aircomp.decode.blind`. The search for the noise and for the number of devices in every
+zone is ours.
 """
 
 import math
@@ -27,7 +18,8 @@ from torch import Tensor
 
 from aircomp.common.rng import generator
 from aircomp.decode.base import MAX_DEVICES, Decoded
-from aircomp.decode.blind import MIN_POWER, PILOT_PASSES, PILOT_SLOTS, BlindSettings
+from aircomp.decode.blind import PILOT_PASSES, PILOT_SLOTS, BlindSettings
+from aircomp.decode.multisource import multisource_amp
 from aircomp.decode.receiver import (
     MIN_RATE,
     Reception,
@@ -46,8 +38,8 @@ _SPREAD = 1e-4
 """Of powers, relative to the largest: below it they differ by rounding."""
 _MISSED = 3
 """Powers that stand for what a device may send with."""
-AT_ONCE = 16
-"""Slots whose rows fit into the processor's cache: changes nothing but the time."""
+AT_ONCE = 400_000
+"""Weights of the slots that are decoded together: so many fit into the processor's cache. Changes nothing but the time."""
 
 
 class TumaSettings(BlindSettings):
@@ -129,69 +121,9 @@ class ZoneTable:
         self, rate: Float[Tensor, "#slots words"], agreement: float
     ) -> Float[Tensor, "#slots zones rows codewords"]:
         """Return the log weight of every row for every codeword beforehand."""
-        table = CountTable(self.counts, self.counts, torch.zeros_like(self.counts))
-        prior = table.log_prior(rate, agreement).unflatten(2, (len(self.power), -1)).transpose(1, 2)
-        return prior + self.log_share[:, :, None].to(rate)
-
-
-@dataclass(frozen=True)
-class Heard:
-    """What message passing found in some slots."""
-
-    mean: Float[Tensor, "slots zones codewords"]
-    """Posterior mean of the counts."""
-    noise_var: Float[Tensor, " slots"]
-    """Per complex use and antenna."""
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """What one iteration sees."""
-
-    R: Complex[Tensor, "slots access_points antennas words"]
-    T: Float[Tensor, "slots access_points"]
-    weight: Float[Tensor, "slots zones rows codewords"]
-    phi: Float[Tensor, "slots access_points words"]
-    onsager: Float[Tensor, "slots access_points"]
-
-
-def zoned_amp(
-    Y: Complex[Tensor, "slots access_points antennas uses"],
-    C: Complex[Tensor, "words uses"],
-    log_prior: Float[Tensor, "#slots zones rows codewords"],
-    table: ZoneTable,
-    *,
-    iterations: int,
-    damping: float,
-) -> Heard:
-    """Run message passing on some slots; the words of a zone follow each other in the codebook."""
-    uses = Y.shape[3]
-    floor = MIN_POWER * max(float(Y.abs().square().mean()), 1e-30)
-    power = table.power.to(log_prior)
-    Z, X = Y, Y.new_zeros(*Y.shape[:3], len(C))
-    seen = _look(Z, X, C, log_prior, power, floor)
-    for step in range(1, iterations):
-        X = torch.lerp(seen.phi[:, :, None] * seen.R, X, damping if step > 1 else 0.0)
-        Z = Y - X @ C + (seen.onsager / uses)[:, :, None, None] * Z
-        seen = _look(Z, X, C, log_prior, power, floor)
-    mean = torch.einsum("r,szrn->szn", table.counts.to(log_prior), seen.weight)
-    return Heard(mean, (seen.T * (1 - seen.onsager / uses)).mean(1).clamp(min=0))
-
-
-def _look(Z: Tensor, X: Tensor, C: Tensor, log_prior: Tensor, power: Tensor, floor: float) -> _Seen:
-    """Form every codeword's pseudo-channel to each access point, and weigh its counts by all of them."""
-    antennas, zones = Z.shape[2], len(power)
-    T = Z.abs().square().mean((2, 3)).clamp(min=floor)
-    R = Z @ C.mH + X
-    u = torch.view_as_real(R).square().sum((2, 4)).unflatten(2, (zones, -1)).transpose(1, 2)  # [slots, zones, b, words]
-    inverse = (T[:, None, None] + power).reciprocal()  # [slots, zones, rows, b]
-    weight = log_prior + antennas * inverse.log().sum(3, keepdim=True) - inverse @ u
-    weight = weight.sub_(weight.amax(2, keepdim=True)).exp_()
-    weight = weight.div_(weight.sum(2, keepdim=True))
-    phi, first, second = (rows.transpose(2, 3) @ weight for rows in (power * inverse, inverse, inverse.square()))
-    spread = (second - first.square()).clamp(min=0)  # rounding can leave less than nothing
-    onsager = phi.sum((1, 3)) + T / antennas * (u * spread).sum((1, 3))
-    return _Seen(R, T, weight, phi.transpose(1, 2).flatten(2), onsager)
+        of_counts = CountTable.of(int(self.counts[-1])).log_prior(rate, agreement)
+        prior = of_counts.unflatten(2, (len(self.power), -1)).transpose(1, 2)[:, :, self.counts.long()]
+        return prior.add_(self.log_share[:, :, None].to(rate))
 
 
 class Tuma:
@@ -230,7 +162,7 @@ class Tuma:
             return conclude_blocks(empty, noise_var, [0.0] * len(seen.all_blocks), seen.all_blocks)
 
         def run(some: Tensor, rate: Tensor, iterations: int) -> Tensor:
-            return self.run(some, rate, devices, seen.gain_model.power_var, iterations).mean.sum(1)
+            return self.run(some, rate, devices, seen.gain_model.power_var, iterations)[0].sum(1)
 
         rate = expected_counts(num_active, seen.popularity)
         mean = soft_counts(run, Y, rate, self.settings.iterations, seen.slot_layers, seen.bs_indices)
@@ -251,18 +183,21 @@ class Tuma:
         devices: Float[Tensor, " zones"],
         power_var: float,
         iterations: int,
-    ) -> Heard:
-        """Decode slots for known rates and a known number of devices in every zone."""
+    ) -> tuple[Float[Tensor, "slots zones codewords"], Float[Tensor, " slots"]]:
+        """Return counts and noise of slots, for known rates and a known number of devices in every zone."""
         shares = (devices / devices.sum()).to(rate)
         rates = (shares[:, None] * rate[:, None]).clamp(min=MIN_RATE).flatten(1)
         table = ZoneTable.of(self.zones.with_error(power_var), largest_count(float(rates.max())))
+        size = max(1, AT_ONCE // (table.power.shape[1] * len(self.codebook)))
         found = []
-        for first in range(0, len(Y), AT_ONCE):
-            rows = slice(first, first + AT_ONCE)
+        for first in range(0, len(Y), size):
+            rows = slice(first, first + size)
             prior = table.log_prior(rates if len(rates) == 1 else rates[rows], self.settings.agreement)
             options: Any = {"iterations": iterations, "damping": self.settings.damping}
-            found.append(zoned_amp(Y[rows], self.codebook.to(Y), prior, table, **options))
-        return Heard(torch.cat([part.mean for part in found]), torch.cat([part.noise_var for part in found]))
+            part = multisource_amp(Y[rows], self.codebook.to(Y), prior, table.counts, table.power, **options)
+            found.append((part.mean, part.noise_var))
+        mean, noise_var = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return mean, noise_var
 
     def estimate(self, Y: Tensor, seen: Reception) -> tuple[Float[Tensor, " zones"], float]:
         r"""Estimate the number of devices in every zone, and the noise.
@@ -286,10 +221,10 @@ class Tuma:
             if total < MIN_RATE:
                 break
             rate = expected_counts(total, seen.popularity)
-            found = self.run(some, rate, shares, seen.gain_model.power_var, self.settings.iterations)
-            counted = found.mean.double().sum(2).mean(0).cpu()
+            mean, left = self.run(some, rate, shares, seen.gain_model.power_var, self.settings.iterations)
+            counted = mean.double().sum(2).mean(0).cpu()
             if seen.noise_var is None:
-                noise = min(float(found.noise_var.double().mean()), energy / uses)
+                noise = min(float(left.double().mean()), energy / uses)
             if seen.num_active is None:
                 total = float(counted.sum()) if self.zones.spread else by_power()
             shares = (counted + MIN_RATE) / (counted + MIN_RATE).sum()

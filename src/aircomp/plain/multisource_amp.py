@@ -1,4 +1,4 @@
-"""Multisource AMP as it is written down: double precision, a loop over slots, codewords and counts."""
+"""Multisource AMP as it is written down: double precision, a loop over slots, codewords, rows and access points."""
 
 import math
 
@@ -8,40 +8,44 @@ from torch import Tensor
 
 
 def multisource_amp(
-    received: Complex[Tensor, "slots antennas uses"],
-    codebook: Complex[Tensor, "codewords uses"],
-    rate: Float[Tensor, " codewords"],
+    received: Complex[Tensor, "slots access_points antennas uses"],
+    codebook: Complex[Tensor, "words uses"],
+    log_prior: Float[Tensor, "zones rows codewords"],
+    counts: Float[Tensor, " rows"],
+    power: Float[Tensor, "zones rows access_points"],
     *,
     iterations: int,
     damping: float,
-    max_count: int,
-) -> Float[Tensor, "slots codewords"]:
-    """Return the posterior means of `aircomp.decode.blind.multisource_amp` with a Poisson prior."""
-    C, rates = codebook.to(torch.complex128), rate.double().tolist()
-    means = []
+) -> Float[Tensor, "slots words"]:
+    """Return the posterior means of `aircomp.decode.multisource.multisource_amp`, every slot with the same prior."""
+    C, means = codebook.to(torch.complex128), []
+    prior, powers, numbers = log_prior.double().tolist(), power.double().tolist(), counts.tolist()
+    per_zone = log_prior.shape[2]
     for Y in received.to(torch.complex128):
-        antennas, uses = Y.shape
-        Z, X = Y, torch.zeros(antennas, len(C), dtype=torch.complex128)
+        sites, antennas, uses = Y.shape
+        Z, X = Y, torch.zeros(sites, antennas, len(C), dtype=torch.complex128)
         mean = [0.0] * len(C)
         for step in range(iterations):
-            T = float(Z.abs().square().mean())
+            T = [float(z.abs().square().mean()) for z in Z]
             R = Z @ C.mH + X
-            phis, onsager = [], 0.0
-            for j, lam in enumerate(rates):
-                u = float(R[:, j].abs().square().sum())
+            new, onsager = torch.zeros_like(X), [0.0] * sites
+            for j in range(len(C)):
+                zone, place = divmod(j, per_zone)
+                u = R[:, :, j].abs().square().sum(1).tolist()
                 logs = [
-                    m * math.log(lam) - math.lgamma(m + 1) - antennas * math.log(T + m) - u / (T + m)
-                    for m in range(max_count + 1)
+                    row[place] - sum(antennas * math.log(T[b] + p[b]) + u[b] / (T[b] + p[b]) for b in range(sites))
+                    for row, p in zip(prior[zone], powers[zone], strict=True)
                 ]
                 weights = [math.exp(x - max(logs)) for x in logs]
-                p = [w / sum(weights) for w in weights]
-                first = sum(q / (T + m) for m, q in enumerate(p))
-                second = sum(q / (T + m) ** 2 for m, q in enumerate(p))
-                phis.append(sum(q * m / (T + m) for m, q in enumerate(p)))
-                onsager += phis[-1] + u / antennas * T * (second - first**2)
-                mean[j] = sum(q * m for m, q in enumerate(p))
-            new = torch.tensor(phis, dtype=torch.float64) * R
+                posterior = [w / sum(weights) for w in weights]
+                mean[j] = sum(q * m for q, m in zip(posterior, numbers, strict=True))
+                for b in range(sites):
+                    phis = [p[b] / (T[b] + p[b]) for p in powers[zone]]
+                    first = sum(q * phi for q, phi in zip(posterior, phis, strict=True))
+                    second = sum(q * phi**2 for q, phi in zip(posterior, phis, strict=True))
+                    new[b, :, j] = first * R[b, :, j]
+                    onsager[b] += first + u[b] / (antennas * T[b]) * (second - first**2)
             X = new if step == 0 else (1 - damping) * new + damping * X
-            Z = Y - X @ C + onsager / uses * Z
+            Z = torch.stack([Y[b] - X[b] @ C + onsager[b] / uses * Z[b] for b in range(sites)])
         means.append(torch.tensor(mean, dtype=torch.float64))
     return torch.stack(means)
