@@ -33,7 +33,7 @@ from aircomp.channel.base import Channel, Csi, Direct
 from aircomp.channel.signal import Louder
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_type
-from aircomp.uplinks.base import Announced, Memory, Sent, Uplink
+from aircomp.uplinks.base import Announced, Memory, Sent, Uplink, check_devices
 from aircomp.uplinks.meter import Air, amplitude_at_cap, measure
 from aircomp.uplinks.outputs import Output, aggregate_output, check_rule
 
@@ -123,6 +123,7 @@ def sound(link: Link, num_devices: int, announced: Announced, index: int) -> Csi
 
 def encode(link: Link, messages: Float[Tensor, "devices params"], announced: Announced, csi: Csi, index: int) -> Sent:
     """Turn every device's message into what it sends."""
+    check_devices(link.uplink, len(messages))
     sent = link.uplink.encode(messages, announced, csi.at_devices, rng=link.rng("encode", index))
     check_type("what the uplink's encode returned", sent, Sent, "an aircomp.uplinks.base.Sent")
     if not link.cap or link.way is not link.channel:

@@ -7,8 +7,8 @@ import torch
 
 import aircomp
 from aircomp.channel.awgn import Awgn
-from aircomp.decode.types import estimate_types
-from aircomp.encode.constellation import constellation, least_distance, types
+from aircomp.decode.types import count_levels, estimate_types, types
+from aircomp.encode.constellation import constellation, least_distance
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
 from aircomp.uplinks.schemes import make_uplink
@@ -63,6 +63,16 @@ def test_the_posterior_by_types_is_that_of_all_inputs(levels, noise_var, rng):
     assert (counts.sum(dim=1) == devices).all()
 
 
+def test_every_sum_is_counted_for_its_own_number_of_devices(rng):
+    points, prior = constellation(3, 6), torch.tensor([0.2, 0.5, 0.3])
+    devices = torch.tensor([5, 0, 3, 5])
+    inputs = torch.multinomial(prior.expand(4, -1), 5, replacement=True, generator=rng)
+    sent = torch.stack([type_of(row[None, :k], 3)[0] for row, k in zip(inputs, devices.tolist(), strict=True)])
+    counts, soft = count_levels(sent.float() @ points, 1e-3, points, prior, devices)
+    assert torch.equal(counts, sent)
+    torch.testing.assert_close(soft, sent.float(), atol=1e-3, rtol=0)
+
+
 @pytest.mark.parametrize("levels", [2, 3, 4])
 @pytest.mark.parametrize("rule", ["mean", "coordinate-median"])
 def test_without_noise_every_rule_is_exact(levels, rule):
@@ -91,7 +101,9 @@ def test_three_levels_err_as_the_hexagon_of_a_lattice_says():
 
 def test_more_devices_than_the_constellation_are_refused_before_training():
     few = {"uplink": "channelcomp", "rounds": 1, "uplink.channelcomp.devices": 12}
-    with pytest.raises(ConfigError, match="13 devices may send at once, but channelcomp's constellation is for 12"):
+    with pytest.raises(
+        ConfigError, match="13 devices may send at once, but uplink = 'channelcomp' is for 12 at most; raise"
+    ):
         aircomp.simulate("digits", **few)
     with pytest.raises(ConfigError, match="40 devices may send at once"):
         aircomp.simulate("digits", uplink="channelcomp", **{"participation.kind": "bernoulli"})

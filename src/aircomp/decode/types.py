@@ -16,6 +16,22 @@ CERTAIN = 1e-6
 posterior."""
 
 
+def types(levels: int, devices: int) -> Int[Tensor, "types levels"]:
+    """Return how many devices may have each level.
+
+    >>> types(2, 2).tolist()
+    [[0, 2], [1, 1], [2, 0]]
+    """
+    if levels == 1:
+        return torch.tensor([[devices]])
+    return torch.cat(
+        [
+            torch.nn.functional.pad(types(levels - 1, devices - first), (1, 0), value=first)
+            for first in range(devices + 1)
+        ]
+    )
+
+
 def estimate_types(
     heard: Float[Tensor, "numbers axes"],
     noise_var: float,
@@ -43,3 +59,19 @@ def estimate_types(
         most_probable.append(possible.to(heard.device)[score.argmax(dim=1)])
         mean.append(score.softmax(dim=1) @ known)
     return torch.cat(most_probable), torch.cat(mean)
+
+
+def count_levels(
+    heard: Float[Tensor, "numbers axes"],
+    noise_var: float,
+    points: Float[Tensor, "levels axes"],
+    prior: Float[Tensor, " levels"],
+    devices: Int[Tensor, " numbers"],
+) -> tuple[Int[Tensor, "numbers levels"], Float[Tensor, "numbers levels"]]:
+    """Return the most probable types and the means of the posterior, where every sum has a number of devices of its own."""
+    counts = torch.zeros(len(heard), len(points), dtype=torch.int64, device=heard.device)
+    soft = torch.zeros_like(counts, dtype=heard.dtype)
+    for number in devices.unique().tolist():
+        some = devices == number
+        counts[some], soft[some] = estimate_types(heard[some], noise_var, points, prior, types(len(points), number))
+    return counts, soft

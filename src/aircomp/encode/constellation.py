@@ -17,27 +17,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.common import rng as rngs
+from aircomp.errors import ConfigError
 
 MOST_LEVELS, MOST_DEVICES = 4, 16
 """What constellations are searched for: more devices leave points too near to each other to be of use."""
 TRIES, BEST, STEPS = 2048, 16, 60
 """Of the search: random constellations, how many are refined, and how often."""
-
-
-def types(levels: int, devices: int) -> Int[Tensor, "types levels"]:
-    """Return how many devices may have each level.
-
-    >>> types(2, 2).tolist()
-    [[0, 2], [1, 1], [2, 0]]
-    """
-    if levels == 1:
-        return torch.tensor([[devices]])
-    return torch.cat(
-        [
-            torch.nn.functional.pad(types(levels - 1, devices - first), (1, 0), value=first)
-            for first in range(devices + 1)
-        ]
-    )
 
 
 def differences(levels: int, devices: int) -> Int[Tensor, "differences levels"]:
@@ -61,7 +46,15 @@ def constellation(levels: int, devices: int) -> Float[Tensor, "levels axes"]:
     Args:
         levels: How many.
         devices: The most that send at once.
+
+    Raises:
+        ConfigError: If there are too many devices for so many levels.
     """
+    if levels == MOST_LEVELS and devices > MOST_DEVICES:
+        raise ConfigError(
+            f"uplink.channelcomp.devices = {devices}: {MOST_LEVELS} levels have constellations for at most {MOST_DEVICES} "
+            "devices; use 2 or 3 levels"
+        )
     if levels == 2:
         return torch.tensor([[-1.0], [1.0]])
     if levels == 3:

@@ -13,10 +13,8 @@ from aircomp.decode.tuma import NAME as TUMA
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.fl.experiment import Buffers, Experiment, load_experiment, present_name
 from aircomp.fl.own import check_parts, part_name
-from aircomp.fl.participation import check_participation, most_active
+from aircomp.fl.participation import check_participation
 from aircomp.uplinks.base import Uplink
-from aircomp.uplinks.channelcomp import NAME as CHANNELCOMP
-from aircomp.uplinks.channelcomp import check_devices
 from aircomp.uplinks.orthogonal import KINDS as TDMA
 from aircomp.uplinks.receivers import PHASELESS
 from aircomp.uplinks.vote import KINDS as VOTE
@@ -61,9 +59,6 @@ def configure(
             f"a channel was given, but uplink = {experiment.uplink.name!r} has none; choose a digital one, say gamp"
         )
     check_participation(experiment.participation, experiment.devices.total)
-    if experiment.uplink.name == CHANNELCOMP and not experiment.own.uplink:
-        most = most_active(experiment.participation, experiment.devices.total)
-        check_devices(most, experiment.uplink.channelcomp)
     check_device("device", experiment.device)
     return experiment
 

@@ -42,6 +42,7 @@ from aircomp.fl.experiment import Buffers, Experiment
 from aircomp.fl.journal import Journal, open_run, read_metrics
 from aircomp.fl.needs import memory_needs
 from aircomp.fl.own import copy_model, idle_parameters, layout_hash, load_fixed, save_fixed
+from aircomp.fl.participation import most_active
 from aircomp.fl.radio import make_link
 from aircomp.fl.round import Federation, Record, Round, Stopwatch, Transform, run_round
 from aircomp.fl.start import load_start, save_model
@@ -49,7 +50,7 @@ from aircomp.fl.state import FederationState, has_checkpoint, load_checkpoint, s
 from aircomp.fl.summary import accuracy_summary, air_summary, means
 from aircomp.link import Link
 from aircomp.server.step import initial_state
-from aircomp.uplinks.base import Uplink
+from aircomp.uplinks.base import Uplink, check_devices
 from aircomp.uplinks.meter import check_power
 
 OnRound = Callable[[Record, Round | None], None]
@@ -172,6 +173,7 @@ def simulate(
     link = make_link(experiment, layers, uplink=own_uplink, channel=own_channel, rule=own_rule, decoder=decoder)
     check_radio(link.uplink, overrides)
     check_buffers(experiment.buffers, link.uplink)
+    check_devices(link.uplink, most_active(experiment.participation, experiment.devices.total))
     run = _Run(experiment, data, flat, link, before, after, on_round)
     if out is None:
         return run.execute(None, resume=False)

@@ -43,6 +43,15 @@ def layer_energies(gains: Float[Tensor, " slots"]) -> Float[Tensor, " slots"]:
     return -2 * gains.log() - gains.double().pow(-2).mean().log().to(gains)
 
 
+def nearest_level(values: Float[Tensor, "*batch params"], number: int) -> Int[Tensor, "*batch params"]:
+    """Return the nearest of so many levels, which lie evenly from -1 to 1.
+
+    >>> nearest_level(torch.tensor([-2.0, 0.1, 0.9]), 3).tolist()
+    [0, 1, 2]
+    """
+    return ((values + 1) * ((number - 1) / 2)).round().clamp(0, number - 1).long()
+
+
 @dataclass(frozen=True)
 class Levels:
     """A uniform quantiser for every layer."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import Signal
 from aircomp.common.snr import SnrReference
+from aircomp.errors import ConfigError
 from aircomp.measure.metrics import vector_nmse
 from aircomp.uplinks.outputs import Output
 
@@ -167,10 +168,32 @@ class Scheme:
     uses_radio = True
     estimates_num_active = True
     side_information: tuple[str, ...] = ()
+    most_devices: int | None = None
+    """How many devices may send at once; None: any number."""
+    for_more_devices = "choose another uplink"
+    """What lets more of them send."""
 
     def diagnose(self, sent: Sent, announced: Announced, output: Any) -> dict[str, float]:
         """Measure nothing."""
         return {}
+
+
+def check_devices(uplink: Any, devices: int) -> None:
+    """Refuse more devices than a scheme was designed or trained for.
+
+    Args:
+        uplink: A scheme; one that is not a `Scheme` has no limit.
+        devices: How many may send at once.
+
+    Raises:
+        ConfigError: If they are more.
+    """
+    most = getattr(uplink, "most_devices", None)
+    if most is not None and devices > most:
+        raise ConfigError(
+            f"{devices} devices may send at once, but uplink = {uplink.name!r} is for {most} at most; "
+            f"{uplink.for_more_devices}, or let fewer take part"
+        )
 
 
 class Relay(Scheme):

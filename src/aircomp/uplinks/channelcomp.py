@@ -22,12 +22,12 @@ from torch import Tensor
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common.settings import Settings
 from aircomp.decode.heard_pilots import in_phase
-from aircomp.decode.types import estimate_types
+from aircomp.decode.types import count_levels
 from aircomp.encode.carrier import Carrier, amplitude_of_one, chosen_parameters, make_rotation, put, take
 from aircomp.encode.codebook import count
-from aircomp.encode.constellation import MOST_DEVICES, MOST_LEVELS, constellation, types
+from aircomp.encode.constellation import MOST_LEVELS, constellation
 from aircomp.errors import ConfigError
-from aircomp.quantize.levels import SMALLEST, layer_scales
+from aircomp.quantize.levels import SMALLEST, layer_scales, nearest_level
 from aircomp.uplinks.base import MEAN_ENERGY, Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean, new_seed
 from aircomp.uplinks.outputs import Counts
 from aircomp.uplinks.piloted import check_pilots, hear_devices, plan_round
@@ -72,6 +72,7 @@ class ChannelCompUplink(Scheme):
 
     name, offers = NAME, Counts
     side_information = MEAN_ENERGY
+    for_more_devices = "raise uplink.channelcomp.devices"
 
     def __init__(
         self,
@@ -84,11 +85,7 @@ class ChannelCompUplink(Scheme):
     ):
         check_pilots(NAME, pilots)
         self.settings, self.context, self.pilots = settings, context or UplinkContext(), pilots
-        if settings.levels == MOST_LEVELS and settings.devices > MOST_DEVICES:
-            raise ConfigError(
-                f"uplink.channelcomp.devices = {settings.devices}: {MOST_LEVELS} levels have constellations for at most "
-                f"{MOST_DEVICES} devices; use 2 or 3 levels"
-            )
+        self.most_devices = settings.devices
         self.fragment_length, self.levels = fragment_length, torch.linspace(-1, 1, settings.levels)
         self.points = constellation(settings.levels, settings.devices)
         self.axes = self.points.shape[1]
@@ -104,15 +101,10 @@ class ChannelCompUplink(Scheme):
         own = take(base_update, chosen)
         layers = take(self.context.parameter_layers(size, self.fragment_length).to(own.device), chosen)
         scales = (layer_scales(own, layers) * self.settings.clip).clamp(min=SMALLEST)
-        seen = torch.bincount(self._nearest(own / scales[layers]), minlength=len(self.levels)) + 1.0
+        seen = torch.bincount(nearest_level(own / scales[layers], len(self.levels)), minlength=len(self.levels)) + 1.0
         carrier = Carrier(air, self.axes * len(own), self.rotation)
         kept = Kept(base_update, chosen, scales[layers], seen / seen.sum(), carrier)
         return Announced(size, air.num_uses, {"scales": scales, "prior": kept.prior, "seed": seed}, kept)
-
-    def _nearest(self, values: Float[Tensor, "*batch params"]) -> Int[Tensor, "*batch params"]:
-        """Return the level of every parameter, over its outermost one."""
-        last = len(self.levels) - 1
-        return ((values + 1) * (last / 2)).round().clamp(0, last).long()
 
     def _centred(self, kept: Kept) -> Float[Tensor, "levels axes"]:
         """Return the points less their mean, as often as levels occur."""
@@ -124,9 +116,8 @@ class ChannelCompUplink(Scheme):
     ) -> Sent:
         """Send the point of every parameter's level."""
         kept: Kept = announced.kept
-        check_devices(len(messages), self.settings)
         carrier, air = kept.carrier, kept.carrier.air
-        chosen = self._nearest(take(messages, kept.chosen) / kept.limits)
+        chosen = nearest_level(take(messages, kept.chosen) / kept.limits, len(self.levels))
         slots = carrier.slots_of(self._centred(kept)[chosen].flatten(1))  # the axes of a parameter side by side
         scale = amplitude_of_one(slots)
         speaking = csi.speaking(air.slots, air.uses)
@@ -151,16 +142,12 @@ class ChannelCompUplink(Scheme):
         number = told.in_slots[air.rows].round().clamp(max=self.settings.devices)
         devices = carrier.of_slots(number)[:: self.axes].long()
         sums = carrier.numbers_of(carrier.hear(heard)).unflatten(0, (-1, self.axes))
-        counts, soft = torch.zeros(2, len(sums), len(self.levels)).to(sums)
-        for number in devices.unique().tolist():
-            some, possible = devices == number, types(len(self.levels), number)
-            # where nothing was sent, all devices have the one level that is announced
-            y, noise = (sums[some] / scale, told.noise_var / scale**2) if scale > 0 else (0 * sums[some], 1.0)
-            found, mean = estimate_types(y, noise, self._centred(kept), kept.prior, possible)
-            counts[some] = found.to(counts)
-            soft[some] = mean * (told.num_active / number if number else 0.0)  # a block weighs what others do
+        # where nothing was sent, all devices have the one level that is announced
+        y, noise_var = (sums / scale, told.noise_var / scale**2) if scale > 0 else (0 * sums, 1.0)
+        counts, soft = count_levels(y, noise_var, self._centred(kept), kept.prior, devices)
+        soft = soft * (told.num_active / devices.clamp(min=1))[:, None].to(soft)  # a block weighs what others do
         output = Counts(
-            counts=counts.long(),
+            counts=counts,
             codewords=self.levels.to(sums)[:, None],
             num_params=announced.num_params,
             num_active_hat=told.num_active,
@@ -173,25 +160,9 @@ class ChannelCompUplink(Scheme):
 
     def _own(self, kept: Kept) -> Int[Tensor, "params levels"]:
         """Return the base station's own levels."""
-        return count(self._nearest(take(kept.update, kept.chosen) / kept.limits)[None], len(self.levels))
+        number = len(self.levels)
+        return count(nearest_level(take(kept.update, kept.chosen) / kept.limits, number)[None], number)
 
     def diagnose(self, sent: Sent, announced: Announced, output: Counts) -> dict[str, float]:
         """Compare with the mean of what devices sent."""
         return error_of_mean(sent, output.aggregate("mean", 1.0, "integers"))
-
-
-def check_devices(devices: int, settings: ChannelCompSettings) -> None:
-    """Refuse more devices than the constellation tells apart.
-
-    Args:
-        devices: How many may send at once.
-        settings: Of the scheme.
-
-    Raises:
-        ConfigError: If they are more.
-    """
-    if devices > settings.devices:
-        raise ConfigError(
-            f"{devices} devices may send at once, but {NAME}'s constellation is for {settings.devices}; raise "
-            "uplink.channelcomp.devices, or let fewer take part"
-        )
