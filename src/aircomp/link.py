@@ -20,6 +20,7 @@
 is metered from what was sent (`uplinks/meter.py`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from torch import Tensor
 
 from aircomp.aggregation import Rule
 from aircomp.aggregation.readout import Readout
-from aircomp.channel.base import Channel, Csi, Direct
+from aircomp.channel.base import AtDevices, Channel, Csi, Direct
 from aircomp.channel.signal import Louder
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_type
@@ -124,14 +125,23 @@ def sound(link: Link, num_devices: int, announced: Announced, index: int) -> Csi
 def encode(link: Link, messages: Float[Tensor, "devices params"], announced: Announced, csi: Csi, index: int) -> Sent:
     """Turn every device's message into what it sends."""
     check_devices(link.uplink, len(messages))
-    sent = link.uplink.encode(messages, announced, csi.at_devices, rng=link.rng("encode", index))
+    # what is random is drawn again as it was, where devices send a second time under a cap
+    return within_cap(
+        link,
+        lambda known: link.uplink.encode(messages, announced, known, rng=link.rng("encode", index)),
+        announced,
+        csi,
+    )
+
+
+def within_cap(link: Link, send: Callable[[AtDevices], Sent], announced: Announced, csi: Csi) -> Sent:
+    """Return what devices send, under a cap with the amplitude that makes use of it: rates follow how loud devices may be."""
+    sent = send(csi.at_devices)
     check_type("what the uplink's encode returned", sent, Sent, "an aircomp.uplinks.base.Sent")
     if not link.cap or link.way is not link.channel:
         return sent
     amplitude = amplitude_at_cap(announced, sent, csi)
-    # rates follow how loud devices may be; what is random is drawn again as it was
-    sent = link.uplink.encode(messages, announced, csi.at_devices.louder(amplitude), rng=link.rng("encode", index))
-    return replace(sent, amplitude=amplitude)
+    return replace(send(csi.at_devices.louder(amplitude)), amplitude=amplitude)
 
 
 def carry(link: Link, sent: Sent, csi: Csi, index: int) -> Any:

@@ -405,6 +405,19 @@ def test_every_scheme_with_error_feedback_does_under_flower_what_it_does_alone(n
     assert alone.any()
 
 
+@pytest.mark.parametrize(("name", "options"), [("gamp", {"energy": "matched"}), ("analog", {}), ("tdma-vq", {})])
+def test_a_cap_holds_under_flower_as_it_does_alone(name, options):
+    uplink, noisy = make_uplink(name, **options), Awgn(5.0, "transmit")
+    capped, free = (
+        start(make_strategy(uplink, channel=noisy, cap=cap), LoopGrid(make_app(), 3), rounds=2) for cap in (True, False)
+    )
+    assert capped.train_metrics_clientapp[2]["uplink.energy_max"] == pytest.approx(26, rel=1e-5)  # as many as slots
+    alone = by_hand(Link(uplink, noisy, cap=True), 3, 2)
+    torch.testing.assert_close(flat(capped.arrays), alone, rtol=1e-4, atol=1e-5)
+    if name != "tdma-vq":  # whose devices spend the same anyway
+        assert not torch.allclose(flat(free.arrays), alone, rtol=1e-2)
+
+
 def test_a_lost_reply_leaves_the_whole_message_to_the_next_round():
     """The server tells of the round before; the device knows that it speaks of another message."""
     strategy, grid = make_strategy("baa"), LoopGrid(make_app(), 2)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ from aircomp.aggregation.readout import Readout
 from aircomp.channel.base import Channel, Csi, Direct
 from aircomp.device.feedback import FeedbackSettings, remember
 from aircomp.errors import ConfigError, TrainingDiverged
-from aircomp.link import Exchange, Link, aggregate, broadcast, carry, decode, encode, sound
+from aircomp.link import Exchange, Link, aggregate, broadcast, carry, decode, encode, sound, within_cap
 from aircomp.quantize.fragment import num_slots
 from aircomp.server.step import ServerSettings, ServerState, initial_state, step
 from aircomp.uplinks.base import Announced, Memory, Sent, Uplink
@@ -75,6 +76,8 @@ class UplinkStrategy(Strategy):
         keep: Share of the mass that the trimmed means keep.
         readout: What a mean is formed of: the decoded integers, or the decoder's soft counts as they are or lengthened;
             `auto` lengthens them for the mean, and takes integers for every other rule.
+        cap: Whether the nominal energy is the most that a device spends in a round, in place of what devices spend on
+            average (`power.cap` of `aircomp simulate`).
         server: The global step.
         feedback: The devices' error feedback.
         parameters: Names of the arrays that travel over the radio; default all. The others (BatchNorm's statistics)
@@ -93,6 +96,7 @@ class UplinkStrategy(Strategy):
         aggregator: str | Rule = "mean",
         keep: float = 0.8,
         readout: Readout = "auto",
+        cap: bool = False,
         server: ServerSettings | None = None,
         feedback: FeedbackSettings | None = None,
         parameters: Sequence[str] | None = None,
@@ -105,7 +109,7 @@ class UplinkStrategy(Strategy):
                 "expected one, such as channel=aircomp.channel.Awgn(10.0)"
             )
         self.strategy, self.train_base_station, self.parameters = strategy, train_base_station, parameters
-        self.link = Link(uplink, channel or Direct(), aggregator, keep=keep, readout=readout, seed=seed)
+        self.link = Link(uplink, channel or Direct(), aggregator, keep=keep, readout=readout, seed=seed, cap=cap)
         self.server, self.feedback, self.device = server or ServerSettings(), feedback or FeedbackSettings(), device
         self._roll = Roll()
         self._round: _Round | None = None
@@ -206,7 +210,8 @@ class UplinkStrategy(Strategy):
             slots = num_slots(announced.num_params, codebook.shape[1]) if asked is None else len(asked)
             indices = torch.stack([a.indices(slots, len(codebook)) for a in answers]).to(self.device)
             chosen = stands_for(indices, announced)
-            return chosen, uplink.send(indices, chosen, announced, csi.at_devices)
+            send = partial(uplink.send, indices, chosen, announced)
+            return chosen, within_cap(self.link, send, announced, csi)
         messages = torch.stack([a.vector(announced.num_params) for a in answers]).to(self.device)
         return messages, encode(self.link, messages, announced, csi, index)
 
