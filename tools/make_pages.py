@@ -59,7 +59,7 @@ def commands() -> str:
 
 
 WORDS = {name: ("digits",) for name in ("simulate", "collect", "central")}
-WORDS |= {"bench": ("decode", "simulate", "train", "flower"), "data": ("list", "fetch")}
+WORDS |= {"bench": ("decode", "simulate", "train", "flower", "schemes"), "data": ("list", "fetch")}
 """What follows a command before its flags: a preset, or each of its subcommands."""
 
 COMMANDS_INTRODUCTION = """# Command line

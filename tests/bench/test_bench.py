@@ -152,3 +152,20 @@ def test_help_names_every_benchmark_and_shows_an_example(name, capsys):
     assert name in capsys.readouterr().out
     assert call("bench", name, "--help") == 0
     assert f"aircomp bench {name} --" in capsys.readouterr().out
+
+
+def test_schemes_are_timed_beside_amp_da(tmp_path):
+    out = tmp_path / "schemes"
+    options = ("--slots", 64, "--devices", 3, "--antennas", 4, "--access-points", 2, "--out", out)
+    assert call("bench", "schemes", "--uplink", "tuma", "obda", *options) == 0
+    zoned, vote = read_json(out / "result.json")["rows"]
+    assert (zoned["uplink"], zoned["antennas"], zoned["access_points"]) == ("tuma", 4, 2)
+    assert (vote["uplink"], vote["antennas"], vote["access_points"]) == ("obda", 1, 1)  # in phase, so over white noise
+    assert vote["seconds"] < zoned["seconds"]
+    assert vote["times_amp_da"] < 1
+    assert 0.1 < vote["peak_gib"] < 2
+
+
+def test_a_scheme_that_does_not_exist_is_not_timed(capsys):
+    assert call("bench", "schemes", "--uplink", "tumma") == 2
+    assert "did you mean 'tuma'" in capsys.readouterr().err

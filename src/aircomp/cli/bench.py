@@ -1,4 +1,4 @@
-"""`aircomp bench [decode|simulate|train|flower]`: speed as ratios."""
+"""`aircomp bench [decode|simulate|train|flower|schemes]`: speed as ratios."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -10,10 +10,12 @@ import tyro
 
 from aircomp.cli.common import parse, print_table, subcommand
 from aircomp.common import results
+from aircomp.common.checks import check_choice
 from aircomp.common.memory import check_memory
 from aircomp.common.outdir import open_directory
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.measure.fields import columns_of
+from aircomp.uplinks.schemes import uplink_names
 
 MANY = 1_000_000_000
 BYTES_PER_SLOT = 5_000
@@ -95,14 +97,38 @@ class FlowerOptions(ResultOptions):
     """Processes that train devices, in each of the three."""
 
 
+@dataclass(frozen=True)
+class SchemesOptions(ResultOptions):
+    """Measure a round of every scheme beside one of amp-da: processor time of one thread, and memory.
+
+    Schemes that need signals in phase meet white noise, the others fading. Every scheme has a process of its own.
+
+    Examples:
+      aircomp bench schemes
+      aircomp bench schemes --uplink tuma blind --antennas 16 --access-points 4
+    """
+
+    uplink: tuple[str, ...] = ()
+    """Schemes; by default all."""
+    slots: int = 13_487
+    """Slots of the round; 13,487 for the paper's ResNet."""
+    devices: int = 10
+    """How many devices send."""
+    antennas: int = 1
+    """Of the base station, over fading."""
+    access_points: int = 1
+    """Places over which they are spread."""
+
+
 def run(args: Sequence[str]) -> None:
     """Run the benchmark."""
-    name, *rest = subcommand(args, "aircomp bench decode | simulate | train | flower")
+    name, *rest = subcommand(args, "aircomp bench decode | simulate | train | flower | schemes")
     benches: dict[str, tuple[type[Any], Callable[[Any], None]]] = {  # Any: each has options of its own
         "decode": (DecodeOptions, _decode),
         "simulate": (SimulateOptions, _simulate),
         "train": (TrainOptions, _train),
         "flower": (FlowerOptions, _flower),
+        "schemes": (SchemesOptions, _schemes),
     }
     if name not in benches:
         raise unknown_name("benchmark", name, benches)
@@ -171,6 +197,20 @@ def _flower(options: FlowerOptions) -> None:
     _write(options.out, "bench flower", rows)
     columns = columns_of(("contender", "seconds_per_round", "times_simulate", "our_part_seconds", "times_sum"))
     print_table(f"digits, {options.devices} devices, {options.workers} processes", rows, columns)
+
+
+def _schemes(options: SchemesOptions) -> None:
+    from aircomp.bench.schemes import RoundSize, bench_schemes
+
+    _check(options, slots=(1, MANY), devices=(1, 1000), antennas=(1, 1024), access_points=(1, 1024))
+    for name in options.uplink:
+        check_choice("--uplink", name, uplink_names())
+    check_memory({"a round of so many slots (--slots)": options.slots * BYTES_PER_SLOT})
+    size = RoundSize(options.slots, options.devices, options.antennas, options.access_points)
+    rows = bench_schemes(options.uplink or tuple(uplink_names()), size)
+    _write(options.out, "bench schemes", rows)
+    columns = columns_of(("uplink", "antennas", "seconds", "times_amp_da", "peak_gib"))
+    print_table(f"{options.slots} slots, {options.devices} devices, one thread", rows, columns)
 
 
 def _check(options: object, **ranges: tuple[int, int]) -> None:
