@@ -129,3 +129,33 @@ def test_missing_files_are_named(tmp_path):
 def test_a_systematic_code_needs_room_for_the_parameters():
     with pytest.raises(ConfigError, match="needs more uses than the 8 parameters"):
         AnalogNetworks(AnalogCodeSettings(), 8, 8)
+
+
+def test_networks_of_each_device_with_equal_weights_are_the_shared_one():
+    shared = AnalogNetworks(AnalogCodeSettings(form="free", width=8), 4, 8, seed=1)
+    own = AnalogNetworks(AnalogCodeSettings(form="free", width=8, devices=3), 4, 8, seed=2)
+    with torch.no_grad():
+        for one, each in zip(shared.encoder.network[::2], own.encoder.network[::2], strict=True):
+            each.weight.zero_()  # what is seen of the channel has no weight
+            each.weight[:, : one.in_features] = one.weight.T
+            each.bias[:] = one.bias
+    rng = torch.Generator().manual_seed(0)
+    fragments, energy = torch.randn(3, 5, 4, generator=rng), torch.randn(5, generator=rng)
+    expected = shared.encoder(fragments, energy)
+    for devices in (1, 3):
+        snr = torch.rand(devices, 1, generator=rng)
+        found = own.encoder(fragments[:devices], energy, snr)
+        torch.testing.assert_close(found, expected[:devices])
+
+
+def test_networks_of_each_device_differ_and_see_their_channel():
+    own = AnalogNetworks(AnalogCodeSettings(form="free", width=8, devices=3), 4, 8).requires_grad_(False)
+    same, energy = torch.ones(3, 2, 4), torch.zeros(2)
+    weak, strong = (own.encoder(same, energy, torch.full((3, 1), snr)) for snr in (0.1, 10.0))
+    assert float((weak[0] - weak[1]).abs().max()) > 1e-2
+    assert float((weak - strong).abs().amax((1, 2)).min()) > 1e-3
+
+
+def test_networks_of_each_device_have_no_systematic_form():
+    with pytest.raises(ConfigError, match="devices = 3 is for form = 'free', but form = 'systematic' was given"):
+        AnalogCodeSettings.parse({"form": "systematic", "devices": 3})

@@ -71,7 +71,7 @@ def test_a_killed_training_resumes_to_the_same_bits(collection, finished, tmp_pa
 def test_the_directory_holds_code_records_and_result(finished):
     code = AnalogCode.load(finished)
     assert (code.networks.fragment_length, code.networks.uses) == (4, 8)
-    assert code.config["code"] == {"form": "systematic", "width": 8}
+    assert code.config["code"] == {"form": "systematic", "width": 8, "devices": None}
     assert {part: len(names) for part, names in code.training["rounds"].items()} == {
         "train": 4,
         "validation": 1,
@@ -82,12 +82,40 @@ def test_the_directory_holds_code_records_and_result(finished):
     assert read_json(finished / "result.json")["rows"] == code.training["test"]
 
 
-@pytest.mark.parametrize("form", ["systematic", "free"])
+OF_EACH = {"code.form": "free", "code.devices": 4, "data.devices_high": 4, "data.fading": 0.5}
+
+
+@pytest.mark.parametrize("form", [{"code.form": "systematic"}, {"code.form": "free"}, OF_EACH])
 def test_training_lowers_the_error(collection, tmp_path, form):
-    settings = QUICK.changed(epochs=6, **{"code.form": form})
-    pretrain_code([collection], settings, tmp_path / form)
-    losses = [record["validation_loss"] for record in read_lines(tmp_path / form / "metrics.jsonl")]
+    pretrain_code([collection], QUICK.changed(epochs=6, **form), tmp_path / "code")
+    losses = [record["validation_loss"] for record in read_lines(tmp_path / "code" / "metrics.jsonl")]
     assert min(losses) < losses[0] - 0.01
+    assert all(
+        ("update_nmse_faded" in row) == ("data.fading" in form)
+        for row in AnalogCode.load(tmp_path / "code").training["test"]
+    )
+
+
+def test_more_devices_than_networks_are_refused(collection):
+    with pytest.raises(ConfigError, match=r"data\.devices_high = 12 is above code\.devices = 4; lower it"):
+        QUICK.changed(**OF_EACH | {"data.devices_high": 12})
+
+
+def test_gains_of_one_change_nothing_and_faded_devices_are_heard_by_their_gain(collection):
+    """Without noise the linear path hears the sum by gains, and errs from the mean by what those of two devices differ."""
+    train, _, _ = load_code_rounds([collection], QUICK)
+    saved = train[0]
+    batch = coding.make_batch(saved, saved.fragments[:2], torch.arange(saved.num_slots), snr_db=60.0)
+    code = AnalogNetworks(QUICK.code, 4, 8).requires_grad_(False)
+    torch.nn.init.constant_(code.encoder.loudness, -20.0)
+    one, both = (
+        float(error_of_batch(code, replace(batch, fades=torch.tensor(fades)), rng=torch.Generator().manual_seed(0)))
+        for fades in ([1.0, 1.0], [1.5, 0.5])
+    )
+    v, w = saved.fragments[:2] / saved.gains[:, None]
+    expected = float((0.5 * (v - w)).square().sum() / (v + w).square().sum())
+    assert one < 1e-3
+    assert both == pytest.approx(expected, rel=0.02)
 
 
 def test_other_rounds_of_the_directory_lend_devices(collection):

@@ -3,7 +3,10 @@
 import pytest
 import torch
 
+import aircomp
+from aircomp.channel import ChannelSettings, Fading, PowerSettings
 from aircomp.channel.awgn import Awgn
+from aircomp.channel.base import Direct
 from aircomp.encode.analog_code import AnalogCodeSettings
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer.analog_code import AnalogCode, AnalogNetworks
@@ -84,3 +87,44 @@ def test_a_code_of_ones_own_is_loaded_and_a_wrong_directory_refused(given, tmp_p
 def test_it_needs_pilots(given):
     with pytest.raises(ConfigError, match="learned-analog learns the number of devices from pilots"):
         exchange("learned-analog", given, 5.0, pilots=0)
+
+
+def of_each(tmp_path, devices):
+    """Return the settings of a scheme with a network for each of some devices, not trained."""
+    AnalogCode(AnalogNetworks(AnalogCodeSettings(form="free", width=4, devices=devices), 20, 64)).save(tmp_path)
+    return {"layer": tmp_path}
+
+
+def test_devices_with_networks_of_their_own_send_by_their_snr(given, tmp_path):
+    quiet, loud = (exchange("learned-analog", given, snr_db, **of_each(tmp_path, 10)) for snr_db in (0.0, 10.0))
+    energies = quiet.air.energy
+    assert float(energies.mean()) == pytest.approx(200, rel=0.01)
+    assert float(energies.std()) > 0.1  # networks differ, so devices spend differently
+    parts = [done.sent.signal.data.values for done in (quiet, loud)]
+    assert float((parts[0] - parts[1]).abs().max()) > 1e-3
+
+
+def test_over_fading_every_block_has_its_snr(given, tmp_path):
+    code = {"layer": of_each(tmp_path, 10)["layer"]}
+    air = Fading(ChannelSettings(kind="fading", snr_db=10.0, block_slots=40), PowerSettings(control="phase"))
+    uplink = make_uplink(UplinkSettings(name="learned-analog", **code), UplinkContext(block_uses=40 * 64))
+    done = communicate(Link(uplink, air), given[0], given[1:], {}, 0)
+    assert torch.isfinite(done.update).all()
+    assert done.update.any()
+
+
+def test_more_devices_than_trained_for_are_refused_before_training(given, tmp_path, digits, quick):
+    options = of_each(tmp_path, 3)
+    said = (
+        r"devices may send at once, but uplink = 'learned-analog' is for 3 at most; train a code of more code\.devices"
+    )
+    with pytest.raises(ConfigError, match=f"10 {said}"):
+        exchange("learned-analog", given, 0.0, **options)
+    with pytest.raises(ConfigError, match=said):
+        aircomp.simulate(quick, dataset=digits, uplink="learned-analog", **{"uplink.layer": str(tmp_path)})
+
+
+def test_a_channel_that_tells_no_snr_is_refused(given, tmp_path):
+    uplink = make_uplink(UplinkSettings(name="learned-analog", **of_each(tmp_path, 10)))
+    with pytest.raises(ConfigError, match="sends by the devices' SNR, which this channel does not tell"):
+        communicate(Link(uplink, Direct()), given[0], given[1:], {}, 0)

@@ -20,7 +20,7 @@ from aircomp.train.recipe import PRESETS, PretrainSettings
 from aircomp.train.zoo import PRESET as ZOO
 from aircomp.train.zoo import SIZES, pretrain_zoo
 
-CODE_COLUMNS = ("snr_db", "update_nmse")
+CODE_COLUMNS = ("snr_db", "update_nmse", "update_nmse_faded")
 COLUMNS = ("snr_db", "count_accuracy", "update_nmse_hard", "update_nmse_soft", "num_active_mae")
 
 
@@ -32,7 +32,8 @@ class _Where:
     """Fragments directories, from `aircomp collect`."""
     preset: str = "default"
     """default, short (a quarter of an hour), round (with side information), paper, zoo (all layers of the package, from raw
-    fragments), learned-analog (an analog code, from raw fragments), or a TOML file of your own."""
+    fragments), learned-analog (an analog code, from raw fragments), nomographic (another one, a network for each device),
+    or a TOML file of your own."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to compute."""
     out: Path | None = None

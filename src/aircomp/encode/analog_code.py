@@ -4,17 +4,19 @@ r"""A learned analog code, the devices' part: a small network shared by all make
     energy of layer ─┴─► network of two hidden layers ─► the other l − d uses; in the form `free` all l of them
 
 In the systematic form sums of the first uses are sums of fragments, so that without noise nothing is lost. In the free form
-the network is all there is: nomographic networks (Bouzinis et al. 2024), shared by all devices.
+the network is all there is: nomographic networks (Bouzinis et al. 2024), shared by all devices. As published every device has
+a network of its own, which also sees its channel: `devices` says how many there are.
 
 The receiver's part is `decode/analog_code.py`.
 """
 
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from aircomp.common.settings import Settings
@@ -22,6 +24,8 @@ from aircomp.common.settings import Settings
 Form = Literal["systematic", "free"]
 QUIET = -3.0
 """Logarithm of the amplitude that the systematic form begins with beside the fragment."""
+LEAST_SNR = 1e-6
+"""Of a device that a network is told of: one in a deeper fade sends as if it were this."""
 SMALL = 0.1
 """Fragments of mean energy one have entries about so large; the network sees them over it, their tails compressed."""
 
@@ -34,14 +38,51 @@ class AnalogCodeSettings(Settings):
     of a slot, as in nomographic networks."""
     width: int = Field(default=64, ge=1, le=4096)
     """Units of each of the two hidden layers, on both sides."""
+    devices: int | None = Field(default=None, ge=1, le=1024)
+    """How many devices have networks of their own, each of which sees its device's SNR: nomographic networks as published. By
+    default one network serves any number of devices, and does not see their channels."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "AnalogCodeSettings":
+        if self.devices is not None and self.form != "free":
+            raise ValueError(f"devices = {self.devices} is for form = 'free', but form = {self.form!r} was given")
+        return self
 
 
-def network(inputs: int, width: int, outputs: int, rng: torch.Generator) -> nn.Sequential:
-    """Return two hidden layers between inputs and outputs, drawn as torch draws them, but from this generator."""
+class LinearOfEach(nn.Module):
+    """A linear layer for each of some devices.
+
+    Args:
+        devices: How many.
+        before: Inputs.
+        after: Outputs.
+    """
+
+    def __init__(self, devices: int, before: int, after: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(devices, before, after))
+        self.bias = nn.Parameter(torch.empty(devices, 1, after))
+
+    def forward(self, values: Float[Tensor, "some slots before"]) -> Float[Tensor, "some slots after"]:
+        """Apply the layers of the first devices, of as many as there are."""
+        return torch.baddbmm(self.bias[: len(values)], values, self.weight[: len(values)])
+
+
+def network(inputs: int, width: int, outputs: int, rng: torch.Generator, devices: int | None = None) -> nn.Sequential:
+    """Return two hidden layers between inputs and outputs, drawn as torch draws them, but from this generator.
+
+    Args:
+        inputs: How many.
+        width: Units of a hidden layer.
+        outputs: How many.
+        rng: What weights are drawn from.
+        devices: How many networks side by side; None: one, whatever it is given.
+    """
     sizes = (inputs, width, width, outputs)
     layers: list[nn.Module] = []
     for before, after in pairwise(sizes):
-        linear = nn.utils.skip_init(nn.Linear, before, after)
+        make = partial(LinearOfEach, devices) if devices is not None else partial(nn.utils.skip_init, nn.Linear)
+        linear = make(before, after)
         with torch.no_grad():
             for parameter in linear.parameters():
                 parameter.copy_((2 * torch.rand(parameter.shape, generator=rng) - 1) * before**-0.5)
@@ -61,22 +102,28 @@ class AnalogEncoder(nn.Module):
 
     def __init__(self, settings: AnalogCodeSettings, fragment_length: int, uses: int, rng: torch.Generator):
         super().__init__()
-        self.systematic = settings.form == "systematic"
+        self.systematic, self.sees_channel = settings.form == "systematic", settings.devices is not None
         made = uses - fragment_length if self.systematic else uses
-        self.network = network(fragment_length + 1, settings.width, made, rng)
+        self.network = network(fragment_length + 1 + self.sees_channel, settings.width, made, rng, settings.devices)
         self.loudness = nn.Parameter(torch.tensor(QUIET))
 
     def forward(
-        self, fragments: Float[Tensor, "devices slots fragment"], layer_energy: Float[Tensor, " slots"]
+        self,
+        fragments: Float[Tensor, "devices slots fragment"],
+        layer_energy: Float[Tensor, " slots"],
+        snr: Float[Tensor, "devices told"] | None = None,
     ) -> Float[Tensor, "devices slots uses"]:
         """Return what devices would send, before their common amplitude.
 
         Args:
             fragments: Of mean energy one.
             layer_energy: Logarithm of the energy of each slot's layer over the mean.
+            snr: Of each device that sends alone, in every slot or one for all: what networks see of their channel.
         """
-        told = (layer_energy / 4)[:, None].expand(*fragments.shape[:2], 1)
-        made = self.network(torch.cat([torch.asinh(fragments / SMALL), told], dim=2))
+        told = [layer_energy.expand(fragments.shape[:2])]
+        if self.sees_channel and snr is not None:
+            told.append(snr.to(fragments).clamp(min=LEAST_SNR).log().expand(fragments.shape[:2]))
+        made = self.network(torch.cat([torch.asinh(fragments / SMALL), torch.stack(told, dim=2) / 4], dim=2))
         if not self.systematic:
             return made
         return torch.cat([fragments, self.loudness.exp() * made], dim=2)

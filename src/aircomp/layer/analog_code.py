@@ -139,7 +139,9 @@ def _built(path: Path, config: dict[str, Any], weights: dict[str, Tensor]) -> An
                 f"{path} claims {sizes[0]} parameters in {sizes[1]} uses; expected fewer parameters than uses, and at most "
                 f"{MOST_USES} of these; {REMEDY}"
             )
-    if settings.width * (settings.width + uses) > sum(weight.numel() for weight in weights.values()):
+    if settings.width * ((settings.devices or 1) * settings.width + uses) > sum(
+        weight.numel() for weight in weights.values()
+    ):
         raise ArtefactError(f"{path} describes larger networks than layer.safetensors holds; {REMEDY}")
     return AnalogNetworks(settings, d, uses)
 

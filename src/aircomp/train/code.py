@@ -4,7 +4,8 @@ r"""Training an analog code end to end on saved rounds: `aircomp pretrain FRAGME
 
 The loss is the logarithm of the error's energy over that of the mean, so that every SNR weighs the same. The channel is
 that of the scheme: energy one for each slot and device, and noise by the SNR reference `transmit`. Each batch draws an SNR
-and a number of devices. Where a round has fewer, other rounds of its directory lend theirs.
+and a number of devices. Where a round has fewer, other rounds of its directory lend theirs. Over fading devices have Rayleigh
+gains, whose phases they undo (`power.control = "phase"`). Pilots then tell the sum of the gains in place of their number.
 """
 
 from collections.abc import Callable, Sequence
@@ -55,6 +56,8 @@ class CodeRoundsSettings(Settings):
     """Each batch draws its number of devices, small ones as often as large ones, from here …"""
     devices_high: int = Field(default=40, ge=1, le=10_000)
     """… to here, as far as the rounds have so many."""
+    fading: float = Field(default=0.0, ge=0, le=1)
+    """Share of the batches whose devices have Rayleigh gains, of which they undo the phases."""
 
     @model_validator(mode="after")
     def _check(self) -> "CodeRoundsSettings":
@@ -76,6 +79,14 @@ class CodeSettings(TrainingSettings):
     """Real channel uses of one slot."""
     code: AnalogCodeSettings = AnalogCodeSettings()
     data: CodeRoundsSettings = CodeRoundsSettings()
+
+    @model_validator(mode="after")
+    def _check_devices(self) -> "CodeSettings":
+        if self.code.devices is not None and self.data.devices_high > self.code.devices:
+            raise ValueError(
+                f"data.devices_high = {self.data.devices_high} is above code.devices = {self.code.devices}; lower it"
+            )
+        return self
 
 
 PRESETS = Presets(CodeSettings, "train", "code_presets")
@@ -108,10 +119,14 @@ class CodeBatch:
     gains: Float[Tensor, " slots"]
     layer_energy: Float[Tensor, " slots"]
     snr_db: float
+    fades: Float[Tensor, " devices"]
+    """The amplitude with which each device arrives, one without fading."""
 
     def to(self, device: str | torch.device) -> "CodeBatch":
         """Return the batch on a device."""
-        moved = {name: getattr(self, name).to(device) for name in ("fragments", "own", "gains", "layer_energy")}
+        moved = {
+            name: getattr(self, name).to(device) for name in ("fragments", "own", "gains", "layer_energy", "fades")
+        }
         return replace(self, **moved)
 
 
@@ -203,15 +218,21 @@ class _CodeTraining(Training[AnalogNetworks, AnalogCode, CodeBatch]):
         return AnalogCode(networks, config=self.settings.model_dump(mode="json"), training=training)
 
     def test(self, layer: AnalogCode) -> list[Row]:
-        rows: list[Row] = []
-        for snr_db in SNR_DB:
+        return [self._measured(layer, snr_db) for snr_db in SNR_DB]
+
+    def _measured(self, layer: AnalogCode, snr_db: float) -> Row:
+        row: Row = {"snr_db": snr_db, "snr_reference": "transmit", "rounds": len(self.test_rounds)}
+        for name in ("update_nmse", "update_nmse_faded")[: 2 if self.settings.data.fading else 1]:
             errors = []
             for number, saved in enumerate(self.test_rounds):
-                batch = make_batch(saved, saved.fragments, torch.arange(saved.num_slots), snr_db).to(self.device)
-                errors.append(float(error_of_batch(layer.networks, batch, rng=rngs.generator(0, "test noise", number))))
-            mean = sum(errors) / len(errors)
-            rows.append({"snr_db": snr_db, "snr_reference": "transmit", "rounds": len(errors), "update_nmse": mean})
-        return rows
+                fragments, slots = saved.fragments[: self.settings.code.devices], torch.arange(saved.num_slots)
+                batch = make_batch(saved, fragments, slots, snr_db)
+                if name == "update_nmse_faded":
+                    batch = replace(batch, fades=rayleigh(len(fragments), rng=rngs.generator(0, "test fading", number)))
+                noise = rngs.generator(0, "test noise", number)
+                errors.append(float(error_of_batch(layer.networks, batch.to(self.device), rng=noise)))
+            row[name] = sum(errors) / len(errors)
+        return row
 
     @property
     def trained_on(self) -> dict[str, Any]:
@@ -271,7 +292,14 @@ def draw_batch(
             size += len(devices)
         if size == wanted:
             break
-    return make_batch(rounds[number], torch.cat(found), slots, snr_db)
+    batch = make_batch(rounds[number], torch.cat(found), slots, snr_db)
+    faded = settings.fading > 0 and float(torch.rand((), generator=rng)) < settings.fading
+    return replace(batch, fades=rayleigh(size, rng=rng)) if faded else batch
+
+
+def rayleigh(devices: int, *, rng: torch.Generator) -> Float[Tensor, " devices"]:
+    """Draw the amplitude of every device, of mean power one."""
+    return torch.empty(devices).exponential_(generator=rng).sqrt()
 
 
 def _place(saved: CodeRound) -> str:
@@ -287,7 +315,8 @@ def make_batch(
 ) -> CodeBatch:
     """Make a batch of the fragments of some slots of a round."""
     energy = layer_energies(saved.gains)[slots]
-    return CodeBatch(fragments, saved.own[slots], saved.gains[slots], energy, snr_db)
+    fades = torch.ones(len(fragments))
+    return CodeBatch(fragments, saved.own[slots], saved.gains[slots], energy, snr_db, fades)
 
 
 def _validation_batches(rounds: Sequence[CodeRound], settings: CodeSettings) -> list[CodeBatch]:
@@ -306,15 +335,16 @@ def error_of_batch(code: AnalogNetworks, batch: CodeBatch, *, rng: torch.Generat
     """Send a batch and estimate the mean; return the energy of its error over that of the mean, both as updates."""
     fragments = batch.fragments
     num_active, energy = len(fragments), fragments.square().sum(dim=2).mean()
-    sent = code.encoder(fragments, batch.layer_energy)
+    snr = batch.fades.square() * (10 ** (batch.snr_db / 10) / num_active)
+    sent = code.encoder(fragments, batch.layer_energy, snr[:, None])
     # the energy of the code over that of fragments, which have one in the whole round, but not in every batch
     tiny = torch.finfo(energy.dtype).tiny
     amplitude = (energy.clamp(min=tiny) / sent.square().sum(dim=2).mean().clamp(min=tiny)).sqrt()
     noise_var = num_active / code.uses * 10 ** (-batch.snr_db / 10) / amplitude.square()
     noise = torch.randn(sent.shape[1:], generator=rng, dtype=torch.float32).to(sent)
-    received = sent.sum(dim=0) + noise_var.sqrt() * noise
-    each = torch.ones_like(batch.gains)
-    found = code.estimator(Heard(received, noise_var * each, num_active * each, batch.own, batch.layer_energy))
-    truth, update = fragments.sum(dim=0), batch.gains[:, None]
+    received = (sent * batch.fades[:, None, None]).sum(dim=0) + noise_var.sqrt() * noise
+    each, told = torch.ones_like(batch.gains), batch.fades.sum()  # by the pilots, which fade as all else does
+    found = code.estimator(Heard(received, noise_var * each, told * each, batch.own, batch.layer_energy))
+    truth, update = fragments.sum(dim=0) * (told / num_active), batch.gains[:, None]
     lost = ((found - truth) / update).square().sum()
     return lost / (truth / update).square().sum().clamp(min=tiny)

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
-from aircomp.channel.signal import Signal
+from aircomp.channel.signal import Signal, slot_blocks
 from aircomp.common.snr import SnrReference
 from aircomp.errors import ConfigError
 from aircomp.measure.metrics import vector_nmse
@@ -145,6 +145,26 @@ def where_speaking(messages: Float[Tensor, "devices params"], csi: AtDevices, us
     if speaking is None:
         return messages
     return messages * speaking.to(messages.device).repeat_interleave(uses, dim=1)[:, :num_params]
+
+
+def slot_snr(csi: AtDevices, slots: int, uses: int, name: str) -> Float[Tensor, "devices told"]:
+    """Return every device's SNR as it would send alone, in each slot, or one for all of them.
+
+    Args:
+        csi: What devices know.
+        slots: How many slots.
+        uses: Channel uses of a slot.
+        name: The scheme that depends on it.
+
+    Raises:
+        ConfigError: If the channel does not tell it.
+    """
+    if csi.snr is None:
+        raise ConfigError(
+            f"uplink = {name!r} sends by the devices' SNR, which this channel does not tell; give its AtDevices the field "
+            "snr, or use another uplink"
+        )
+    return csi.snr[:, slot_blocks(slots, uses, csi.block_uses)] if csi.block_uses else csi.snr
 
 
 MEAN_ENERGY = ("the mean energy of what devices want to send, which sets their common scale",)

@@ -5,8 +5,8 @@ r"""A learned analog code: trained networks make channel uses of fragments, and 
     base station: pilots ──► K̂ and noise;  slots, own fragments ──► network ──► sums, undo gains ──► mean
 
 Gains of layers are those of `analog`. The networks are `encode/analog_code.py` and `decode/analog_code.py`. The code comes
-with the package or from `aircomp pretrain FRAGMENTS… --preset learned-analog`. Its form `free` is that of nomographic
-networks (Bouzinis et al. 2024), with one network for all devices.
+with the package or from `aircomp pretrain FRAGMENTS… --preset learned-analog`. The preset `nomographic` trains nomographic
+networks (Bouzinis et al. 2024): one for each device, which sees its SNR. The first device of a round has the first network.
 
 A slot carries one fragment, and pilots take the place of some slots. The fragments in which the base station's own update
 has least energy find no room, and error feedback keeps them. Uses are turned by an orthonormal matrix, so that all of
@@ -30,7 +30,7 @@ from aircomp.layer.analog_code import AnalogCode
 from aircomp.quantize.fragment import join, num_slots, split
 from aircomp.quantize.levels import layer_energies, layer_gains
 from aircomp.uplinks.analog import LEAST_DEVICES
-from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean
+from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean, slot_snr
 from aircomp.uplinks.outputs import Mean
 from aircomp.uplinks.piloted import check_pilots, hear_devices, plan_round
 
@@ -59,6 +59,7 @@ class LearnedAnalogUplink(Scheme):
     """
 
     name, offers = NAME, Mean
+    for_more_devices = "train a code of more code.devices"
     side_information = (
         "the mean energy of devices' messages and of what they want to send, which set their common scales",
     )
@@ -73,7 +74,7 @@ class LearnedAnalogUplink(Scheme):
     ):
         check_pilots(self.name, pilots)
         self.code, self.context, self.pilots = code.networks, context or UplinkContext(), pilots
-        self.fragment_length = fragment_length
+        self.fragment_length, self.most_devices = fragment_length, self.code.settings.devices
         self.rotation = make_rotation(self.code.uses, self.context.seed, self.context.device)
 
     def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
@@ -100,7 +101,7 @@ class LearnedAnalogUplink(Scheme):
         fragments = take_slots(split(messages, length), kept.asked)
         loud = fragments * kept.gains[:, None]
         scale = amplitude_of_one(loud)
-        signal = self.code.encoder(loud * scale, layer_energies(kept.gains))
+        signal = self.code.encoder(loud * scale, layer_energies(kept.gains), self._snr(csi, kept))
         signal = torch.nn.functional.pad(signal, (0, 0, 0, len(air.rows) - len(kept.asked)))
         amplitude = amplitude_of_one(signal)
         speaking = csi.speaking(air.slots, air.uses)
@@ -115,6 +116,13 @@ class LearnedAnalogUplink(Scheme):
             pilot_uses=air.pilot_uses,
             agreed={"scale": torch.tensor(scale), "amplitude": torch.tensor(amplitude)},
         )
+
+    def _snr(self, csi: AtDevices, kept: Kept) -> Float[Tensor, "devices told"] | None:
+        """Return what devices with networks of their own see of their channels."""
+        if self.most_devices is None:
+            return None
+        snr = slot_snr(csi, kept.air.slots, kept.air.uses, NAME)
+        return snr if snr.shape[1] == 1 else snr[:, kept.air.rows[: len(kept.asked)]]
 
     @torch.no_grad()
     def decode(

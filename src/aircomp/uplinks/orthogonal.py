@@ -32,7 +32,7 @@ from aircomp.quantize.codebook import QuantizeSettings, build
 from aircomp.quantize.compress import COMPRESSORS
 from aircomp.quantize.fragment import num_slots, split
 from aircomp.quantize.nearest import lookup, nearest
-from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean, new_seed
+from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean, new_seed, slot_snr
 from aircomp.uplinks.outputs import Vectors
 
 KINDS = ("tdma-vq", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd")
@@ -136,14 +136,7 @@ class OrthogonalUplink(Scheme):
 
     def _bits(self, energies: Float[Tensor, "devices slots"], csi: AtDevices) -> Float[Tensor, " devices"]:
         """Return how many bits the slots of each device carry."""
-        if csi.snr is None:
-            raise ConfigError(
-                f"uplink = {self.name!r} chooses rates by the devices' SNR, which this channel does not tell; "
-                "give its AtDevices the field snr, or use another uplink"
-            )
-        snr = csi.snr
-        if csi.block_uses:
-            snr = snr[:, slot_blocks(energies.shape[1], self.uses, csi.block_uses)]
+        snr = slot_snr(csi, energies.shape[1], self.uses, self.name)
         ratio = (energies.double() * snr.cpu()).nan_to_num(nan=0.0, posinf=1e300)  # no energy, whatever the noise
         return (
             self.uses / 2 * torch.log1p(ratio / 10 ** (self.settings.gap_db / 10)) / torch.log(torch.tensor(2.0))
