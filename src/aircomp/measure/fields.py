@@ -164,7 +164,7 @@ FIELDS = {
     "times_plain": Field("times plain", "The speed over that of the plain version."),
     "times_bare_loop": Field("times the bare loop", "The speed over that of a bare PyTorch loop."),
     "times_processes": Field("time beside processes", "The time over that of worker processes."),
-    "update_nmse_faded": Field("update error, faded", "The error of the update where gains fade, over its energy."),
+    "update_nmse_faded": Field("update NMSE, faded", "The error of the update where gains fade, over its energy."),
     "times_amp_da": Field("times amp-da", "The time of a round over that of a round of `amp-da`."),
     "access_points": Field("access points", "Places over which the antennas of the base station are spread."),
     "seconds_per_round": Field("time of a round", "The median time of a round.", "s"),
