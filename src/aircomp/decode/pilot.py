@@ -11,6 +11,7 @@ every slot rates of its own.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -99,9 +100,8 @@ class PilotEstimator:
         """Return the soft counts for known noise and rates, which are one row for all slots or one for each."""
         if len(received) == 0 or not rate.any():
             return received.new_zeros(len(received), rate.shape[1])
-        return torch.cat(
-            [s.x_hat for _, s in self._run(received, noise_var, rate, CHUNK, iterations or self.iterations)]
-        )
+        iterations = iterations or self.iterations
+        return torch.cat(self._run(received, noise_var, rate, CHUNK, iterations, lambda s, rows: s.x_hat))
 
     @torch.no_grad()
     def estimate(
@@ -140,8 +140,9 @@ class PilotEstimator:
         rate: Float[Tensor, "#slots codewords"],
         chunk: int,
         iterations: int,
-    ) -> list[tuple[slice, AmpState]]:
-        """Decode all chunks for known noise and rates of some devices."""
+        take: Callable[[AmpState, slice], Tensor],
+    ) -> list[Tensor]:
+        """Decode all chunks for known noise and rates of some devices; return what is taken of each."""
         book = PreparedCodebook.of(self.codebook.to(received))
         noise_var = noise_var.clamp(min=MIN_NOISE)
         # the variance of the pseudo-channels is largest at the start, where the counts are as unsure as the prior
@@ -150,18 +151,21 @@ class PilotEstimator:
         reach = reach_for(widest, max_count=max(4, math.ceil(float(rate[0].sum()))))
         chunks = [slice(first, first + chunk) for first in range(0, len(received), chunk)]
 
-        def run(rows: slice) -> AmpState:
+        def run(rows: slice) -> Tensor:
             noise, expected = noise_var[rows, None], rate if len(rate) == 1 else rate[rows]
             options = {"iterations": iterations, "reach": reach, "agreement": self.agreement}
-            return iterate(received[rows], book, noise, expected, **options)
+            return take(iterate(received[rows], book, noise, expected, **options), rows)
 
-        return list(zip(chunks, spread(run, chunks), strict=True))
+        return spread(run, chunks)
 
     def _pilot(self, received: Tensor, noise_var: Tensor, rate: Tensor, power: float) -> "_Pilot":
         book = PreparedCodebook.of(self.codebook.to(received))
+
         # a chunk of its own: what is estimated does not depend, even in the last bit, on the chunk of decoding
-        runs = self._run(received, noise_var, rate[None], PILOT_SLOTS, self.iterations)
-        sums = [_pilot_sums(received[rows], s, book) for rows, s in runs]
+        def take(s: AmpState, rows: slice) -> Tensor:
+            return _pilot_sums(received[rows], s, book)
+
+        sums = self._run(received, noise_var, rate[None], PILOT_SLOTS, self.iterations, take)
         noise, unsure, *counts = torch.cat(sums).double().mean(0).split([1, 1, len(rate)])
         return _Pilot(counts[0], float(unsure), min(float(noise), power))
 

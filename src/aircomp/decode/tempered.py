@@ -168,7 +168,7 @@ class _Tempered(torch.autograd.Function):
 
         Of the slab: `s2` is the variance, `k3` the covariance of x with (x − mean)², `excess` the latter's variance.
         """
-        by_mean, by_var, by_active = grad_outputs
+        by_mean, by_var, by_active = (t.contiguous() for t in grad_outputs)  # what follows is by codeword
         R, V, log_rate, power, log_odds, p, mean, s2, k3, excess, f, fx, fxx = ctx.saved_tensors
         q = V.reciprocal()
         not_p, u = 1 - p, by_var * mean
