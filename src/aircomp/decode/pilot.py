@@ -40,6 +40,7 @@ PILOT_NOISE = 0.05
 MODEL_SHARE = 0.01
 # … and where codewords are learned: training hides the number from moments, 18 % of it on digits at 0 dB.
 HIDDEN = 0.2
+SURE = 0.01  # devices: message passing takes counts for surer than they are, by a few thousandths of one at 0 dB
 MIN_FOUND = 1e-12  # devices: a round is nobody's at less than half of one, but shares need a sum
 
 
@@ -234,7 +235,7 @@ class _Pilot:
         if shared.num_active_error == 0:
             return 0.0
         before = math.hypot(shared.num_active_error, model_share * shared.num_active)
-        return before * self.unsure / math.hypot(before, self.unsure)
+        return math.hypot(before * self.unsure / math.hypot(before, self.unsure), SURE)
 
 
 def _pilot_sums(y: Float[Tensor, "slots uses"], s: AmpState, book: PreparedCodebook) -> Float[Tensor, "slots _"]:
