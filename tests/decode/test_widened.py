@@ -9,7 +9,7 @@ import torch
 from aircomp.channel import ChannelSettings, Fading, PowerSettings
 from aircomp.common.gains import GainModel
 from aircomp.common.packing import unpack
-from aircomp.decode import receiver as module
+from aircomp.decode import widened as module
 from aircomp.decode.gamp_steps import PreparedCodebook, iterate
 from aircomp.decode.receiver import Reception
 from aircomp.decode.rounding import round_to_sum
@@ -123,7 +123,7 @@ def test_the_size_of_chunks_changes_nothing(monkeypatch):
     received, *_ = hear(turned(20, 70, rng), codebook, 5.0, rng=rng)
     seen = Reception(received, POPULARITY, gain_model=of_phase(20))
     whole = Widened(codebook).receive(seen)[0]
-    monkeypatch.setattr(module, "CHUNK", 16)
+    monkeypatch.setattr(module, "AT_ONCE", 16)
     assert torch.equal(whole.counts, Widened(codebook).receive(seen)[0].counts)
 
 

@@ -24,7 +24,7 @@ BESIDE = "amp-da"
 """The scheme whose time the others' are compared with."""
 LAYERS = 60
 """Parameter tensors of the model, about as many as the paper's ResNet has."""
-WARM_UP = 64
+WARM_UP = 256
 """Slots of the round that is not timed."""
 
 

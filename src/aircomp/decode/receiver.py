@@ -110,6 +110,7 @@ def soft_counts(
     rate: Float[Tensor, "1 codewords"],
     iterations: int,
     *groupings: Int[Tensor, " slots"] | None,
+    chunk: int | None = None,
 ) -> Float[Tensor, "slots codewords"]:
     """Decode all slots, a chunk at a time; with side information twice, the second time with rates from the first.
 
@@ -119,17 +120,19 @@ def soft_counts(
         rate: What to expect of every slot.
         iterations: Of decoding.
         *groupings: The group of every slot by one property; None is skipped.
+        chunk: Slots at a time; by default `CHUNK`.
     """
+    size = CHUNK if chunk is None else chunk
     if any(groups is not None for groups in groupings):
-        first = _in_chunks(run, heard, rate, min(FIRST_ITERATIONS, iterations))
+        first = _in_chunks(run, heard, rate, min(FIRST_ITERATIONS, iterations), size)
         rate = slot_rates(first, rate[0], *groupings)
-    return _in_chunks(run, heard, rate, iterations)
+    return _in_chunks(run, heard, rate, iterations, size)
 
 
-def _in_chunks(run: Run, heard: Tensor, rate: Tensor, iterations: int) -> Tensor:
+def _in_chunks(run: Run, heard: Tensor, rate: Tensor, iterations: int, size: int) -> Tensor:
     mean = rate.new_zeros(len(heard), rate.shape[1])
-    for first in range(0, len(heard), CHUNK):
-        rows = slice(first, first + CHUNK)
+    for first in range(0, len(heard), size):
+        rows = slice(first, first + size)
         mean[rows] = run(heard[rows], rate if len(rate) == 1 else rate[rows], iterations)
     return mean
 

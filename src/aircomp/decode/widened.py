@@ -35,6 +35,8 @@ from aircomp.decode.receiver import (
 )
 from aircomp.decode.table import CountTable, largest_count
 
+AT_ONCE = 64
+"""Slots decoded at a time: what is known of all their counts fits into the processor's cache. Only the time changes."""
 NOISE_PASSES = 2
 """Decodings of some slots that settle the noise: estimates for exact gains take their spread for noise."""
 
@@ -77,16 +79,19 @@ def widened_posterior(
     """
     (Ra, Rb), (ta, tb) = ([x[:, None] for x in pair] for pair in (observed, variance))
     m = table.counts[:, None].to(Ra)
-    wide_a, wide_b = ta + m * model.var_real, tb + m * model.var_imag
-    away = Ra - m * model.mean
-    weight = log_prior - 0.5 * ((wide_a * wide_b).log() + away.square() / wide_a + Rb.square() / wide_b)
-    weight = torch.softmax(weight, 1)
-    fa, fb = m * model.var_real / wide_a, m * model.var_imag / wide_b
-    za, zb = m * model.mean + fa * away, fb * Rb
+    mean, spread_a, spread_b = m * model.mean, m * model.var_real, m * model.var_imag
+    # in place where it can be: these are the largest numbers of a round, and new memory costs more than arithmetic
+    inverse_a, inverse_b = (ta + spread_a).reciprocal_(), (tb + spread_b).reciprocal_()
+    away = Ra - mean
+    pull = away * inverse_a
+    score = (inverse_a * inverse_b).log_().addcmul_(pull, away, value=-1).addcmul_(inverse_b, Rb.square(), value=-1)
+    weight = torch.softmax(score.mul_(0.5).add_(log_prior), 1)
+    za, zb = pull.mul_(spread_a).add_(mean), (inverse_b * Rb).mul_(spread_b)
     real, imag = (weight * za).sum(1), (weight * zb).sum(1)
-    var_real = (weight * (ta * fa + (za - real[:, None]).square())).sum(1)
-    var_imag = (weight * (tb * fb + (zb - imag[:, None]).square())).sum(1)
-    return Moments(real, imag, var_real, var_imag, (weight * m).sum(1))
+    var_a = za.sub_(real[:, None]).square_().addcmul_(inverse_a.mul_(ta), spread_a)
+    var_b = zb.sub_(imag[:, None]).square_().addcmul_(inverse_b.mul_(tb), spread_b)
+    var_real, var_imag = var_a.mul_(weight).sum(1), var_b.mul_(weight).sum(1)
+    return Moments(real, imag, var_real, var_imag, weight.mul_(m).sum(1))
 
 
 @dataclass(frozen=True)
@@ -204,7 +209,8 @@ class Widened:
             return self._run(some, rate, noise_var, seen.gain_model, iterations).mean
 
         groups = [None if g is None else g[rows] for g in (seen.slot_layers, seen.bs_indices)]
-        return soft_counts(run, y, expected_counts(num_active, popularity), self.settings.iterations, *groups)
+        rate = expected_counts(num_active, popularity)
+        return soft_counts(run, y, rate, self.settings.iterations, *groups, chunk=AT_ONCE)
 
     def _run(self, y: Tensor, rate: Tensor, noise_var: float, model: GainModel, iterations: int) -> Found:
         table = CountTable.of(largest_count(float(rate.max())))
