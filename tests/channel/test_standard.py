@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from aircomp.channel import ChannelSettings, Fading, PowerSettings
-from aircomp.channel.standard import STANDARD, draw_standard
+from aircomp.channel.standard import STANDARD, direct_power, draw_standard
 from helpers.draws import seeded
 
 
@@ -26,6 +26,14 @@ def test_gains_have_mean_power_one_and_every_link_its_own(model, sionna):
     assert float(gains.abs().square().mean()) == pytest.approx(1, abs=0.2)
     each = gains.abs().square().mean((1, 2))
     assert float(each.std()) > 0.005, "links were normalised one by one"
+
+
+@pytest.mark.parametrize("model", ["tdl-d", "tdl-e"])
+def test_the_direct_path_is_as_strong_as_the_table_says(model, sionna):
+    power = drawn(model, devices=4000, blocks=1, antennas=1, delay_ns=1000.0).abs().double().square()
+    # of a Rician gain with factor κ: Var|h|² = (1 + 2κ)/(1 + κ)² of the mean squared; 4,000 draws tell it to 4 %
+    factor = direct_power(model)
+    assert float(power.var() / power.mean() ** 2) == pytest.approx((1 + 2 * factor) / (1 + factor) ** 2, rel=0.15)
 
 
 def test_more_blocks_begin_like_fewer_and_nothing_global_is_seeded(sionna):

@@ -21,8 +21,9 @@ ChannelModel = Literal[
 ]
 STANDARD: tuple[str, ...] = get_args(ChannelModel)[1:]
 """The models that Sionna draws."""
-DIRECT = {"d": 10**1.33, "e": 10**2.2}
-"""Power of the direct path over that of all others, by the last letter of a model; none in the other models."""
+DIRECT = {"d": 7.915, "e": 8.454}
+"""Power of the direct path over that of all others, by the last letter of a model; none in the other models. The K-factors of
+13.3 dB and 22 dB that the standard names are those of the first tap alone; on a subcarrier all taps add up."""
 CARRIER_HZ = 3.5e9
 BATCH = 512
 """Devices drawn at a time: bounds memory."""
@@ -32,7 +33,7 @@ def direct_power(model: str) -> float:
     """Return the Rician factor of a standard model.
 
     >>> direct_power("tdl-a"), round(direct_power("cdl-d"), 1)
-    (0.0, 21.4)
+    (0.0, 7.9)
     """
     return DIRECT.get(model[-1], 0.0)
 

@@ -4,7 +4,8 @@ r"""The composite pilot of MD-AirComp+ for counts: all devices send one pilot, b
 
 Device $k$ is then heard with $g_k = \bar h^H h_k / N_r$. In Rayleigh fading its mean is one, and its variance is
 $(1 + (K-1)/2)/N_r$ in phase and $(K-1)/2N_r$ in quadrature. The widened likelihood expects such gains. The number of devices
-comes from the received power, since the pilot tells it no better than $K/\sqrt{N_r}$.
+comes from the received power, since the pilot tells it no better than $K/\sqrt{N_r}$. MD-AirComp+ is of Qiao et al. 2026
+(arXiv 2602.18332), who count by the LASSO.
 """
 
 from dataclasses import dataclass
