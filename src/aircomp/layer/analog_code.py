@@ -11,18 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import aircomp
 from aircomp.common import rng as rngs
-from aircomp.common.artefact import expect_tensor, read_json, read_tensors, tensor_hash, write_json, write_tensors
+from aircomp.common.artefact import expect_tensor
 from aircomp.common.checks import check_path
 from aircomp.decode.analog_code import SumEstimator, inputs_of, outputs_of
 from aircomp.encode.analog_code import AnalogCodeSettings, AnalogEncoder, network
 from aircomp.errors import ArtefactError, ConfigError
+from aircomp.layer.files import REMEDY, read_layer, write_layer
 
 BUNDLED = ("weights", "learned-analog")
-MOST_BYTES, MOST_USES = 2**28, 65_536
+MOST_USES = 65_536
 """What a file may claim."""
-REMEDY = "restore it or train anew"
 
 
 class AnalogNetworks(nn.Module):
@@ -70,18 +69,10 @@ class AnalogCode:
 
     def save(self, directory: str | Path) -> None:
         """Write the layer directory; each of the two files is replaced as a whole."""
-        check_path("directory", directory)
         networks = self.networks
-        weights = networks.state_dict()
         sizes = {"code": networks.settings.model_dump(mode="json"), "fragment_length": networks.fragment_length}
-        description = {
-            "version": aircomp.__version__,
-            "config": self.config | sizes | {"codeword_length": networks.uses},
-            "training": self.training,
-            "weights_hash": _weights_hash(weights),
-        }
-        write_tensors(Path(directory) / "layer.safetensors", weights)
-        write_json(Path(directory) / "layer.json", description)
+        config = self.config | sizes | {"codeword_length": networks.uses}
+        write_layer(directory, networks.state_dict(), config, self.training)
 
     @classmethod
     def load(cls, directory: str | Path | None = None, *, device: str | torch.device = "cpu") -> "AnalogCode":
@@ -98,10 +89,8 @@ class AnalogCode:
 
 
 def _read(directory: Path, device: str | torch.device) -> AnalogCode:
-    path, description = directory / "layer.safetensors", _described(directory / "layer.json")
-    weights, _ = read_tensors(path, MOST_BYTES)
-    if _weights_hash(weights) != description["weights_hash"]:
-        raise ArtefactError(f"{path} does not hold the weights that layer.json describes; {REMEDY}")
+    path = directory / "layer.safetensors"
+    weights, description = read_layer(directory, "code", "an analog code", "learned-analog")
     networks = _built(directory / "layer.json", description["config"], weights)
     expected = networks.state_dict()
     for name, like in expected.items():
@@ -111,17 +100,6 @@ def _read(directory: Path, device: str | torch.device) -> AnalogCode:
     networks.load_state_dict(weights)
     networks = networks.to(device).eval().requires_grad_(False)
     return AnalogCode(networks, config=description["config"], training=description["training"])
-
-
-def _described(path: Path) -> dict[str, Any]:
-    description = read_json(path)
-    fields = {"config": dict, "training": dict, "weights_hash": str}
-    is_code = isinstance(description, dict) and all(isinstance(description.get(k), t) for k, t in fields.items())
-    if not is_code or not isinstance(description["config"].get("code"), dict):
-        raise ArtefactError(
-            f"{path} does not describe an analog code; give a directory made by aircomp pretrain --preset learned-analog"
-        )
-    return description
 
 
 def _built(path: Path, config: dict[str, Any], weights: dict[str, Tensor]) -> AnalogNetworks:
@@ -144,7 +122,3 @@ def _built(path: Path, config: dict[str, Any], weights: dict[str, Tensor]) -> An
     ):
         raise ArtefactError(f"{path} describes larger networks than layer.safetensors holds; {REMEDY}")
     return AnalogNetworks(settings, d, uses)
-
-
-def _weights_hash(weights: dict[str, Tensor]) -> str:
-    return tensor_hash(*(weights[name] for name in sorted(weights)))

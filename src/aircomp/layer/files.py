@@ -1,0 +1,64 @@
+"""The two files of a trained artefact: its weights, and a description that has their hash.
+
+layer.safetensors   the weights, by name
+layer.json          version, configuration, training summary, hash of the weights
+"""
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+import aircomp
+from aircomp.common.artefact import read_json, read_tensors, tensor_hash, write_json, write_tensors
+from aircomp.common.checks import check_path
+from aircomp.errors import ArtefactError
+
+MOST_BYTES = 2**28
+"""What a file may claim."""
+REMEDY = "restore it or train anew"
+
+
+def write_layer(
+    directory: str | Path, weights: dict[str, Tensor], config: dict[str, Any], training: dict[str, Any]
+) -> None:
+    """Write the directory; each of the two files is replaced as a whole."""
+    check_path("directory", directory)
+    description = {
+        "version": aircomp.__version__,
+        "config": config,
+        "training": training,
+        "weights_hash": _weights_hash(weights),
+    }
+    write_tensors(Path(directory) / "layer.safetensors", weights)
+    write_json(Path(directory) / "layer.json", description)
+
+
+def read_layer(directory: Path, key: str, what: str, preset: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read both files; return the weights and the description.
+
+    Args:
+        directory: Where they lie.
+        key: The section of the configuration that all of its kind have.
+        what: What it is to be, for errors.
+        preset: The preset that makes one, for errors.
+
+    Raises:
+        ArtefactError: If a file is missing, damaged, or describes something else.
+    """
+    path, description = directory / "layer.safetensors", read_json(directory / "layer.json")
+    fields = {"config": dict, "training": dict, "weights_hash": str}
+    is_layer = isinstance(description, dict) and all(isinstance(description.get(k), t) for k, t in fields.items())
+    if not is_layer or not isinstance(description["config"].get(key), dict):
+        raise ArtefactError(
+            f"{directory / 'layer.json'} does not describe {what}; "
+            f"give a directory made by aircomp pretrain --preset {preset}"
+        )
+    weights, _ = read_tensors(path, MOST_BYTES)
+    if _weights_hash(weights) != description["weights_hash"]:
+        raise ArtefactError(f"{path} does not hold the weights that layer.json describes; {REMEDY}")
+    return weights, description
+
+
+def _weights_hash(weights: dict[str, Tensor]) -> str:
+    return tensor_hash(*(weights[name] for name in sorted(weights)))
