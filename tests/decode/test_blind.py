@@ -9,7 +9,7 @@ from aircomp.common.gains import GainModel
 from aircomp.decode import blind
 from aircomp.decode import receiver as receiver_module
 from aircomp.decode.blind import Blind, BlindSettings
-from aircomp.decode.multisource import multisource_amp
+from aircomp.decode.multisource import Schedule, multisource_amp
 from aircomp.decode.receiver import Reception
 from aircomp.decode.table import CountTable
 from aircomp.plain.multisource_amp import multisource_amp as plain
@@ -34,7 +34,7 @@ def test_it_is_the_plain_version():
     rate, table = DEVICES * POPULARITY[None], CountTable.of(8)
     Y, prior, power = received.transpose(0, 1)[:, None], table.log_prior(rate, 0.0)[:, None], table.power[None, :, None]
     options = {"iterations": 4, "damping": 0.3}
-    found = multisource_amp(Y, codebook, prior, table.counts, power, **options)
+    found = multisource_amp(Y, codebook, prior, table.counts, power, Schedule.plain(**options))
     expected = plain(Y, codebook, prior[0], table.counts, power, **options)
     torch.testing.assert_close(found.mean[:, 0].double(), expected, atol=1e-3, rtol=1e-3)  # float32, four iterations
 
@@ -42,8 +42,8 @@ def test_it_is_the_plain_version():
 def test_message_passing_in_silence_finds_nothing():
     table = CountTable.of(8)
     prior = table.log_prior(DEVICES * POPULARITY[None], 0.0)[:, None]
-    Y, options = torch.zeros(2, 1, 4, 32, dtype=torch.complex64), {"iterations": 4, "damping": 0.3}
-    found = multisource_amp(Y, qpsk(seeded(0)), prior, table.counts, table.power[None, :, None], **options)
+    Y, schedule = torch.zeros(2, 1, 4, 32, dtype=torch.complex64), Schedule.plain(4, 0.3)
+    found = multisource_amp(Y, qpsk(seeded(0)), prior, table.counts, table.power[None, :, None], schedule)
     assert float(found.mean.abs().max()) < 1e-6
     assert not found.vectors.abs().any()
 

@@ -7,7 +7,7 @@ import torch
 
 from aircomp.channel.places import Layout
 from aircomp.decode.blind import Blind, BlindSettings
-from aircomp.decode.multisource import multisource_amp
+from aircomp.decode.multisource import Schedule, multisource_amp
 from aircomp.decode.receiver import Reception
 from aircomp.decode.tuma import ONE_ZONE, Tuma, TumaSettings, Zones, ZoneTable
 from aircomp.encode.codebook import count
@@ -50,7 +50,7 @@ def test_it_is_the_plain_version():
     rate = (DEVICES / 2 * popularity_of(8)).repeat(2)
     prior = table.log_prior(rate[None], 0.0)
     Y, options = received.transpose(0, 1).unflatten(1, (4, ANTENNAS)), {"iterations": 4, "damping": 0.3}
-    found = multisource_amp(Y, codebook, prior, table.counts, table.power, **options)
+    found = multisource_amp(Y, codebook, prior, table.counts, table.power, Schedule.plain(**options))
     expected = plain(Y, codebook, prior[0], table.counts, table.power, **options)
     torch.testing.assert_close(found.mean.flatten(1).double(), expected, atol=2e-3, rtol=2e-3)
 

@@ -5,14 +5,17 @@ $m$, and `aircomp.decode.multisource` weighs every $m$ by its energy. Beforehand
 agree. Where devices miss their power, $m$ is replaced by quantiles of a Gamma law of mean $m$. The method is TUMA's.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Complex, Float
 from pydantic import Field
 from torch import Tensor
 
+from aircomp.common.gains import GainModel
 from aircomp.common.settings import Settings
 from aircomp.decode.base import MAX_DEVICES, Decoded
-from aircomp.decode.multisource import Found, multisource_amp
+from aircomp.decode.multisource import Found, Schedule, multisource_amp
 from aircomp.decode.prior import AGREEMENT
 from aircomp.decode.receiver import (
     CHUNK,
@@ -42,18 +45,29 @@ class BlindSettings(Settings):
     """Probability that two devices of a slot choose alike beyond that of independent draws."""
 
 
+Learned = Callable[[int, GainModel], Schedule]
+"""Makes a schedule for a number of antennas and for how gains are spread."""
+
+
 class Blind:
     """Multisource AMP; the number of devices and the noise are estimated from the round.
 
     Args:
         codebook: Unit-norm complex codewords, one a row.
         settings: Its options.
+        learned: Makes the schedule that slots are decoded with; None: the plain one, of the options.
     """
 
     side_information: tuple[str, ...] = ()
 
-    def __init__(self, codebook: Complex[Tensor, "codewords uses"], settings: BlindSettings | None = None):
+    def __init__(
+        self,
+        codebook: Complex[Tensor, "codewords uses"],
+        settings: BlindSettings | None = None,
+        learned: Learned | None = None,
+    ):
         self.codebook, self.settings = check_complex_codebook(codebook), settings or BlindSettings()
+        self.learned, self.plain = learned, Schedule.plain(self.settings.iterations, self.settings.damping)
 
     @torch.no_grad()
     def receive(self, seen: Reception) -> list[Decoded]:
@@ -65,11 +79,13 @@ class Blind:
             empty = popularity.new_zeros(Y.shape[0], len(popularity))
             return conclude_blocks(empty, noise_var, [0.0] * len(seen.all_blocks), seen.all_blocks)
 
+        schedule = self.plain if self.learned is None else self.learned(Y.shape[1], seen.gain_model)
+
         def run(some: Tensor, rate: Tensor, iterations: int) -> Tensor:
-            return self.run(some, rate, seen.gain_model.power_var, iterations).mean[:, 0]
+            return self.run(some, rate, seen.gain_model.power_var, schedule.first(iterations)).mean[:, 0]
 
         rate = expected_counts(num_active, popularity)
-        mean = soft_counts(run, Y, rate, self.settings.iterations, seen.slot_layers, seen.bs_indices)
+        mean = soft_counts(run, Y, rate, len(schedule.trust), seen.slot_layers, seen.bs_indices)
         return conclude_blocks(mean, noise_var, [num_active] * len(seen.all_blocks), seen.all_blocks)
 
     def run(
@@ -77,9 +93,9 @@ class Blind:
         Y: Complex[Tensor, "slots antennas uses"],
         rate: Float[Tensor, "#slots codewords"],
         power_var: float,
-        iterations: int,
+        schedule: Schedule | None = None,
     ) -> Found:
-        """Decode slots for known rates, all at once: one access point, one zone."""
+        """Decode slots for known rates, all at once: one access point, one zone; with the plain schedule if none is given."""
         table = CountTable.of(largest_count(float(rate.max())), power_var)
         prior = table.log_prior(rate, self.settings.agreement)
         return multisource_amp(
@@ -88,8 +104,8 @@ class Blind:
             prior[:, None],
             table.counts,
             table.power[None, :, None],
-            iterations=iterations,
-            damping=self.settings.damping,
+            self.plain if schedule is None else schedule,
+            rate.sum(1),
         )
 
     def estimate(
@@ -112,7 +128,7 @@ class Blind:
             if known < MIN_RATE:
                 break
             rate = expected_counts(min(known, MAX_DEVICES), popularity)
-            found = self.run(some, rate, seen.gain_model.power_var, self.settings.iterations)
+            found = self.run(some, rate, seen.gain_model.power_var)
             noise = min(float(found.noise_var.double().mean()), energy / uses)
         if num_active is None:
             num_active = min(max(energy - uses * noise, 0.0), MAX_DEVICES)

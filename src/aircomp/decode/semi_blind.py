@@ -122,7 +122,7 @@ class SemiBlind:
     def _samples(self, Y: Tensor, number: int, popularity: Tensor) -> Complex[Tensor, "samples antennas"]:
         """Return the vectors of codewords that one device sent, in all likelihood."""
         rate = (number * popularity).clamp(min=1e-6)[None]
-        found = self.blind.run(Y, rate, 0.0, self.settings.blind.iterations)
+        found = self.blind.run(Y, rate, 0.0)
         return found.vectors[:, 0].transpose(1, 2)[found.once[:, 0] > SURE]
 
     def _fit(self, sampler: Sampler, channels: Tensor, labels: Labels) -> Fit:

@@ -9,7 +9,6 @@ zone is ours.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Complex, Float
@@ -19,7 +18,7 @@ from torch import Tensor
 from aircomp.common.rng import generator
 from aircomp.decode.base import MAX_DEVICES, Decoded
 from aircomp.decode.blind import PILOT_PASSES, PILOT_SLOTS, BlindSettings
-from aircomp.decode.multisource import multisource_amp
+from aircomp.decode.multisource import Schedule, multisource_amp
 from aircomp.decode.receiver import (
     MIN_RATE,
     Reception,
@@ -188,13 +187,13 @@ class Tuma:
         shares = (devices / devices.sum()).to(rate)
         rates = (shares[:, None] * rate[:, None]).clamp(min=MIN_RATE).flatten(1)
         table = ZoneTable.of(self.zones.with_error(power_var), largest_count(float(rates.max())))
+        schedule = Schedule.plain(iterations, self.settings.damping)
         size = max(1, AT_ONCE // (table.power.shape[1] * len(self.codebook)))
         found = []
         for first in range(0, len(Y), size):
             rows = slice(first, first + size)
             prior = table.log_prior(rates if len(rates) == 1 else rates[rows], self.settings.agreement)
-            options: Any = {"iterations": iterations, "damping": self.settings.damping}
-            part = multisource_amp(Y[rows], self.codebook.to(Y), prior, table.counts, table.power, **options)
+            part = multisource_amp(Y[rows], self.codebook.to(Y), prior, table.counts, table.power, schedule)
             found.append((part.mean, part.noise_var))
         mean, noise_var = (torch.cat(parts) for parts in zip(*found, strict=True))
         return mean, noise_var
