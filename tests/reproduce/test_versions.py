@@ -61,7 +61,12 @@ JOBS = {
     "amp-da-net": [Job("simulate", {"preset": "digits", "settings": TWO_ROUNDS | TRAINED_LAYER})],
     "faded": [
         Job("faded", {"uplink": uplink, "power": power, "antennas": 4, "snr_db": 5.0, "seed": 0, "slots": 40})
-        for uplink, power in (("blind", "none"), ("md-aircomp", "inversion"))
+        for uplink, power in (
+            ("blind", "none"),
+            ("md-aircomp", "inversion"),
+            ("receiver-csi", "none"),
+            ("blind-net", "none"),
+        )
     ],
     "collect": [COLLECTED],
     "pretrain": [TRAINED],
