@@ -38,7 +38,7 @@ def analog_sum():
     del sys.modules["analog_sum"]
 
 
-SLOW = ("posterior", "blind", "semi-blind", "covariance", "tuma")
+SLOW = ("posterior", "blind", "blind-net", "semi-blind", "covariance", "tuma")
 """Uplinks whose conformance takes more than ten seconds; receivers also pass `check_receiver` on their own."""
 
 
@@ -48,7 +48,7 @@ SLOW = ("posterior", "blind", "semi-blind", "covariance", "tuma")
     [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in aircomp.uplink_names()],
 )
 def test_every_uplink_passes(name):
-    quantize = QuantizeSettings(fragment_length=20, num_codewords=128 if name == "amp-da-net" else 64)
+    quantize = QuantizeSettings(fragment_length=20, num_codewords=128 if name in ("amp-da-net", "blind-net") else 64)
     check_uplink(lambda: make_uplink(UplinkSettings(name=name, quantize=quantize)), CHANNELS.get(name, Awgn))
 
 

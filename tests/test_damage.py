@@ -19,8 +19,10 @@ from aircomp.fl.experiment import Experiment, load_experiment, read_toml
 from aircomp.fl.simulate import simulate
 from aircomp.layer import CommunicationLayer
 from aircomp.layer.analog_code import AnalogCode
+from aircomp.layer.blind_net import BlindLayer
 from aircomp.report.runs import read_runs
 from aircomp.reproduce.jobs import Job
+from aircomp.train.blind import BlindTrainingSettings, pretrain_blind
 from aircomp.train.code import CodeSettings, pretrain_code
 from aircomp.train.fit import pretrain
 from aircomp.train.fragments import load_round
@@ -54,6 +56,7 @@ def whole(tmp_path_factory) -> Path:
     (place / "fragments" / "fragments.json").write_text('{"order": "popularity"}')
     pretrain([place / "fragments"], load_preset("short").changed(**RECIPE), place / "layer")
     pretrain_code([place / "fragments"], CODE, place / "code")
+    pretrain_blind([place / "fragments"], RECEIVER, place / "receiver")
     job = {"kind": "k", "params": {}, "seconds": 1.0, "rows": [{"accuracy": 1.0}]}
     (place / f"{JOB.key}.json").write_text(json.dumps(job))
     return place
@@ -61,6 +64,7 @@ def whole(tmp_path_factory) -> Path:
 
 JOB = Job("k", {})
 CODE = CodeSettings.parse({"epochs": 1, "codeword_length": 8, "code": {"width": 4}, "data": {"batch_slots": 20}})
+RECEIVER = BlindTrainingSettings.parse({"epochs": 1, "codeword_length": 8, "data": {"batch_slots": 20}})
 
 
 def resume(place: Path) -> None:
@@ -86,6 +90,8 @@ READERS: dict[str, Callable[[Path], object]] = {
     "layer/layer.safetensors": lambda place: CommunicationLayer.load(place / "layer"),
     "code/layer.json": lambda place: AnalogCode.load(place / "code"),
     "code/layer.safetensors": lambda place: AnalogCode.load(place / "code"),
+    "receiver/layer.json": lambda place: BlindLayer.load(place / "receiver"),
+    "receiver/layer.safetensors": lambda place: BlindLayer.load(place / "receiver"),
     "fragments/round_00000.safetensors": lambda place: load_round(place / "fragments" / "round_00000.safetensors"),
     f"{JOB.key}.json": JOB.payload,
 }

@@ -20,6 +20,7 @@ from aircomp.comparison.docs import pages as arena_pages
 from aircomp.fl.experiment import Experiment, preset_names
 from aircomp.measure.fields import FIELDS
 from aircomp.reproduce.docs import write_changed, write_pages
+from aircomp.train.blind import BlindTrainingSettings
 from aircomp.train.code import CodeSettings
 from aircomp.train.recipe import PretrainSettings
 
@@ -102,9 +103,11 @@ def presets() -> str:
     parts += ["## Presets of training a layer\n"]
     parts += [f"### pretrain: {name}\n\n```toml\n{text}```\n" for name, text in preset_files("train/presets")]
     parts += [f"### pretrain: {name}\n\n```toml\n{text}```\n" for name, text in preset_files("train/code_presets")]
+    parts += [f"### pretrain: {name}\n\n```toml\n{text}```\n" for name, text in preset_files("train/blind_presets")]
     parts += ["## Settings of a federated run\n", settings_table(Experiment)]
     parts += ["## Settings of training a layer\n", settings_table(PretrainSettings)]
     parts += ["## Settings of training an analog code\n", settings_table(CodeSettings)]
+    parts += ["## Settings of training a blind receiver\n", settings_table(BlindTrainingSettings)]
     return "\n".join(parts)
 
 

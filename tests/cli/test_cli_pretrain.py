@@ -5,6 +5,8 @@ from aircomp.cli.pretrain import run, starting_point
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer import CommunicationLayer
 from aircomp.layer.analog_code import AnalogCode
+from aircomp.layer.blind_net import BlindLayer
+from aircomp.train.blind import BlindTrainingSettings
 from aircomp.train.code import CodeSettings
 from aircomp.train.recipe import load_preset
 from helpers.fragments import save_small_rounds
@@ -61,6 +63,21 @@ def test_a_preset_decides_what_is_trained(tmp_path, capsys):
     assert AnalogCode.load(out).networks.uses == 8
     assert isinstance(starting_point(["--resume", "--out", str(out)]), CodeSettings)
     assert isinstance(starting_point(["--preset", str(out / "config.toml")]), CodeSettings)
+    receiver = tmp_path / "receiver"
+    quick = [
+        "--codeword-length",
+        "8",
+        "--fading.antennas",
+        "2",
+        "--data.batch-slots",
+        "20",
+        "--samples-per-epoch",
+        "40",
+    ]
+    run([str(fragments), "--preset", "blind-net", *quick, "--seconds", "0.001", "--out", str(receiver)])
+    assert "antennas" in capsys.readouterr().out
+    assert BlindLayer.load(receiver).codebook.shape[1] == 8
+    assert isinstance(starting_point(["--resume", "--out", str(receiver)]), BlindTrainingSettings)
     with pytest.raises(ConfigError, match="did you mean 'learned-analog'"):
         run([str(fragments), "--preset", "learned-analogue"])
     with pytest.raises(ConfigError, match=r"net\.filters"):

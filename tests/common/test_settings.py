@@ -10,6 +10,7 @@ from aircomp.errors import ConfigError
 from aircomp.fl.configure import check_overrides, configure, full_name
 from aircomp.fl.experiment import Experiment, load_experiment, preset_names, read_toml
 from aircomp.fl.simulate import simulate
+from aircomp.train.blind import BlindTrainingSettings
 from aircomp.train.code import CodeSettings
 from aircomp.train.recipe import PretrainSettings
 
@@ -67,7 +68,7 @@ def test_identity_ignores_where_and_how_long_a_run_goes():
 
 # ── settings that have no effect ─────────────────────────────────────────────────────────────────────────────────────
 
-TREES = (Experiment, PretrainSettings, CodeSettings)
+TREES = (Experiment, PretrainSettings, CodeSettings, BlindTrainingSettings)
 TABLE = [(tree, path, needs) for tree in TREES for path, needs in all_needs(tree)]
 COMPANIONS = {  # what else must be set for a value to be valid
     ("participation.kind", "trace"): {"participation.trace": "trace.txt"},

@@ -12,6 +12,7 @@ from aircomp.common.gains import GainModel
 from aircomp.decode.base import Decoded
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.fl.configure import full_name
+from aircomp.layer.blind_net import BlindLayer, BlindNetworks
 from aircomp.link import Link, communicate
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.uplinks.base import UplinkContext
@@ -144,3 +145,24 @@ def test_power_control_does_not_make_an_uneven_scheme_look_too_loud():
     link = Link(analog, make_channel(settings, PowerSettings(control="inversion")))
     air = communicate(link, given[0], given[1:], {}, 0).air
     assert float(air.energy.mean()) == pytest.approx(air.nominal_energy, rel=1e-4)
+
+
+def test_the_trained_receiver_sends_its_own_codewords_or_drawn_ones():
+    own = make_uplink(UplinkSettings(name="blind-net"))
+    assert torch.equal(own.link.codebook, BlindLayer.load().codebook)
+    small = UplinkSettings(name="blind-net").changed(
+        codebook="low-coherence", codeword_length=32, **{"quantize.num_codewords": 16}
+    )
+    drawn = make_uplink(small)
+    assert drawn.link.codebook.shape == (16, 32)
+    assert drawn.receiver.learned is not None
+
+
+def test_trained_codewords_of_another_length_are_refused(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"codeword_length = 32, but the trained codewords have 64 uses; give a layer"
+    ):
+        make_uplink(UplinkSettings(name="blind-net").changed(codeword_length=32))
+    BlindLayer(BlindNetworks.untrained(128, 32, seed=0)).save(tmp_path)
+    fitting = UplinkSettings(name="blind-net").changed(layer=tmp_path)
+    assert make_uplink(fitting).link.codebook.shape == (128, 32)

@@ -161,7 +161,7 @@ class Fading:
         """What the base station knows of the gains beforehand: their moments behind power control, from many draws."""
         spread = math.expm1(_deviation(self.settings.errors) ** 2)
         if self.power.control not in COHERENT:
-            return GainModel.unknown_phase(spread)
+            return GainModel.unknown_phase(spread, self.settings.correlation)
         silence = self.power.control in SILENCING
         if not _has_spread(self.settings.errors, self.power):
             return GainModel(silence=silence)

@@ -13,6 +13,8 @@ from aircomp.common.artefact import read_toml
 from aircomp.common.settings import check_given
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.measure.fields import columns_of
+from aircomp.train.blind import PRESETS as BLIND_PRESETS
+from aircomp.train.blind import BlindTrainingSettings, pretrain_blind
 from aircomp.train.code import PRESETS as CODE_PRESETS
 from aircomp.train.code import CodeSettings, pretrain_code
 from aircomp.train.fit import pretrain
@@ -21,6 +23,7 @@ from aircomp.train.zoo import PRESET as ZOO
 from aircomp.train.zoo import SIZES, pretrain_zoo
 
 CODE_COLUMNS = ("snr_db", "update_nmse", "update_nmse_faded")
+BLIND_COLUMNS = ("antennas", "snr_db", "count_accuracy")
 COLUMNS = ("snr_db", "count_accuracy", "update_nmse_hard", "update_nmse_soft", "num_active_mae")
 
 
@@ -33,7 +36,7 @@ class _Where:
     preset: str = "default"
     """default, short (a quarter of an hour), round (with side information), paper, zoo (all layers of the package, from raw
     fragments), learned-analog (an analog code, from raw fragments), nomographic (another one, a network for each device),
-    or a TOML file of your own."""
+    blind-net (a receiver for fading), or a TOML file of your own."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to compute."""
     out: Path | None = None
@@ -55,6 +58,7 @@ class Options(_Where):
       aircomp pretrain runs/fragments-resnet --resume --out runs/layer
       aircomp pretrain runs/fragments-raw --preset zoo --out runs/layers
       aircomp pretrain runs/fragments-raw --preset learned-analog --out runs/code
+      aircomp pretrain runs/fragments-resnet --preset blind-net --out runs/receiver
     """
 
     settings: Annotated[PretrainSettings, tyro.conf.arg(name="")]
@@ -70,6 +74,18 @@ class CodeOptions(_Where):
     """
 
     settings: Annotated[CodeSettings, tyro.conf.arg(name="")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlindOptions(_Where):
+    """Train codebook and schedule of a blind receiver on saved fragments; every setting of the preset can be overridden.
+
+    Examples:
+      aircomp pretrain runs/fragments-resnet --preset blind-net --out runs/receiver
+      aircomp pretrain runs/fragments-resnet --preset blind-net --fading.power-db 6
+    """
+
+    settings: Annotated[BlindTrainingSettings, tyro.conf.arg(name="")]
 
 
 def run(args: Sequence[str]) -> None:
@@ -93,17 +109,19 @@ def run(args: Sequence[str]) -> None:
             "on_epoch": show,
             "resume": options.resume,
             "overwrite": options.overwrite,
-        }  # Any: of two calls
+        }  # Any: of three calls
         keywords["device"] = options.device
         if isinstance(settings, CodeSettings):
             columns, layer = CODE_COLUMNS, pretrain_code(options.fragments, settings, out, **keywords)
+        elif isinstance(settings, BlindTrainingSettings):
+            columns, layer = BLIND_COLUMNS, pretrain_blind(options.fragments, settings, out, **keywords)
         else:
             columns, layer = COLUMNS, pretrain(options.fragments, settings, out, **keywords)
     _print_test("held-out rounds", layer.training, columns)
     print(out / "layer.safetensors")
 
 
-def _run_zoo(options: "Options | CodeOptions") -> None:
+def _run_zoo(options: "Options | CodeOptions | BlindOptions") -> None:
     """Train one layer of each size."""
     settings: Any = options.settings
     with (
@@ -141,24 +159,28 @@ def _print_test(what: str, training: dict[str, Any], columns: Sequence[str]) -> 
     print_table(title, training["test"], columns_of(columns))
 
 
-def parsed(args: Sequence[str]) -> Options | CodeOptions:
+def parsed(args: Sequence[str]) -> Options | CodeOptions | BlindOptions:
     """Parse into the options of what the preset trains."""
     start = starting_point(args)
     if isinstance(start, CodeSettings):
         return parse(CodeOptions, args, "pretrain", CodeOptions(settings=start))
+    if isinstance(start, BlindTrainingSettings):
+        return parse(BlindOptions, args, "pretrain", BlindOptions(settings=start))
     return parse(Options, args, "pretrain", Options(settings=start))
 
 
-def starting_point(args: Sequence[str]) -> PretrainSettings | CodeSettings:
+def starting_point(args: Sequence[str]) -> PretrainSettings | CodeSettings | BlindTrainingSettings:
     """Return the settings that the command line overrides: the preset's, or a resumed training's own."""
     preset, out = value_of(args, "--preset") or "default", value_of(args, "--out")
     if value_of(args, "--preset") is None and "--resume" in args and out and os.path.lexists(Path(out) / "config.toml"):
         preset = str(Path(out) / "config.toml")
     if preset.endswith(".toml"):
-        of_code = os.path.lexists(preset) and "code" in read_toml(Path(preset))
-        return CODE_PRESETS.read(Path(preset)) if of_code else PRESETS.read(Path(preset))
-    if preset in CODE_PRESETS.names():
-        return CODE_PRESETS.load(preset)
+        sections = read_toml(Path(preset)) if os.path.lexists(preset) else {}
+        kind = CODE_PRESETS if "code" in sections else BLIND_PRESETS if "fading" in sections else PRESETS
+        return kind.read(Path(preset))
+    for kind in (CODE_PRESETS, BLIND_PRESETS):
+        if preset in kind.names():
+            return kind.load(preset)
     if preset not in PRESETS.names():
-        raise unknown_name("preset", preset, [*PRESETS.names(), *CODE_PRESETS.names()])
+        raise unknown_name("preset", preset, [*PRESETS.names(), *CODE_PRESETS.names(), *BLIND_PRESETS.names()])
     return PRESETS.load(preset)

@@ -15,11 +15,13 @@ class GainModel:
     """Relative variance of a device's mean power."""
     silence: bool = False
     """Whether devices are silent in some blocks, so that their number differs from block to block."""
+    correlation: float = 0.0
+    """Of a device's gains to neighbouring antennas; that of the next but one is its square."""
 
     @classmethod
-    def unknown_phase(cls, power_var: float = 0.0) -> "GainModel":
+    def unknown_phase(cls, power_var: float = 0.0, correlation: float = 0.0) -> "GainModel":
         """Return the model of gains whose phases nobody controls."""
-        return cls(mean=0.0, var_real=0.5, var_imag=0.5, power_var=power_var)
+        return cls(mean=0.0, var_real=0.5, var_imag=0.5, power_var=power_var, correlation=correlation)
 
     @property
     def exact(self) -> bool:

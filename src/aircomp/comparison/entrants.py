@@ -53,6 +53,7 @@ _NAMED = {
     "amp-da-net": ({"uplink.name": "amp-da-net"}, True),
     "widened": ({"uplink.name": "widened"}, True),
     "blind": ({"uplink.name": "blind"}, True),
+    "blind-net": ({"uplink.name": "blind-net"}, True),
     "semi-blind": ({"uplink.name": "semi-blind"}, True),
     "analog-lmmse": ({"uplink.name": "analog", "uplink.analog.estimate": "lmmse"}, False),
 }

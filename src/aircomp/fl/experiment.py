@@ -82,6 +82,7 @@ LATER = {
         for name in (
             *("amp_da", "gamp", "posterior", "nnls", "widened", "blind", "semi_blind", "covariance"),
             *("md_aircomp", "analog", "tdma", "vote", "digits", "a_dsgd", "channelcomp", "receiver_csi", "tuma"),
+            "blind_net",
         )
     },
 }

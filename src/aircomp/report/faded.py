@@ -17,7 +17,6 @@ from aircomp.common.packing import pack
 from aircomp.common.results import Row
 from aircomp.decode.base import Decoded
 from aircomp.decode.receiver import Reception
-from aircomp.encode.codebook import make_codebook
 from aircomp.encode.signal import Codewords
 from aircomp.measure.metrics import count_accuracy
 from aircomp.report.explain import example_choices, most_telling
@@ -27,7 +26,7 @@ from aircomp.report.rows import table_of
 from aircomp.uplinks.block_pilots import BlockPilots
 from aircomp.uplinks.digital import sent_counts
 from aircomp.uplinks.radio import joined
-from aircomp.uplinks.receivers import RECEIVER_CODEBOOK, RECEIVER_CSI, make_receiver
+from aircomp.uplinks.receivers import RECEIVER_CSI, make_receiver, receiver_codebook
 
 NUM_CODEWORDS, CODEWORD_LENGTH = 128, 64
 GRID = 12
@@ -98,8 +97,7 @@ def hear_round(
     Raises:
         ConfigError: If the receiver does not fit the channel.
     """
-    kind, uses = RECEIVER_CODEBOOK[receiver], CODEWORD_LENGTH
-    codebook = make_codebook(kind, NUM_CODEWORDS, uses, rng=rngs.generator(seed, "random-access codebook"))
+    uses, codebook = CODEWORD_LENGTH, receiver_codebook(receiver, NUM_CODEWORDS, CODEWORD_LENGTH, seed=seed)
     chosen, popularity = example_choices(NUM_CODEWORDS, num_active=num_active, num_slots=num_slots, seed=seed)
     air = make_channel(channel, power)
     csi = air.sound(num_active, num_slots * uses, rng=rngs.generator(seed, "fading"))
@@ -133,8 +131,7 @@ def hear_with_pilots(
     Raises:
         ConfigError: If a block has no room for the pilots.
     """
-    kind, uses = RECEIVER_CODEBOOK[RECEIVER_CSI], CODEWORD_LENGTH
-    codebook = make_codebook(kind, NUM_CODEWORDS, uses, rng=rngs.generator(seed, "random-access codebook"))
+    uses, codebook = CODEWORD_LENGTH, receiver_codebook(RECEIVER_CSI, NUM_CODEWORDS, CODEWORD_LENGTH, seed=seed)
     air = make_channel(channel, power)
     csi = air.sound(num_active, num_slots * uses, rng=rngs.generator(seed, "fading"))
     plan = make(num_slots, uses, csi.at_receiver.block_uses)

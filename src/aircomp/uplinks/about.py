@@ -36,10 +36,13 @@ ABOUT = {
     "nnls": About(_CODEWORD, "in phase", "Lawson and Hanson 1974"),
     "widened": About(_CODEWORD, "in phase, or nearly", _OURS),
     "blind": About(_CODEWORD, "any", f"{_OURS}; multisource AMP: Okumuş et al. 2025"),
+    "blind-net": About(
+        "codewords of a learned codebook", "any", f"{_OURS}, trained; multisource AMP: Okumuş et al. 2025"
+    ),
     "semi-blind": About(_CODEWORD, "any", _OURS),
     "md-aircomp": About(_CODEWORD, "in phase at the first antenna", _QIAO),
     "receiver-csi": About(f"{_CODEWORD}, and a pilot of its own", "any", _OURS),
-    "md-aircomp-plus": About(f"{_CODEWORD}, and one pilot for all", "any, many antennas", _QIAO),
+    "md-aircomp-plus": About(f"{_CODEWORD}, and one pilot for all", "any, many antennas", "Qiao et al. 2026"),
     "tuma": About("codewords of the codebook of its zone", "any, with fading", "Okumuş et al. 2025"),
     "covariance": About(_CODEWORD, "any", "Fengler et al. 2021"),
     "analog": About("its update, uncoded; layers with small updates louder", "in phase", _OURS),

@@ -151,7 +151,9 @@ def decoder_and_codebook(choice: DecoderChoice) -> tuple[Decoder, Float[Tensor, 
         codebook = layer.codebook
         options |= {"layer": layer} if name == "amp-da-net" else {}
     else:
-        codebook = _drawn(kind, choice.num_codewords, choice.codeword_length, choice.seed).clone().to(choice.device)
+        codebook = (
+            drawn_codebook(kind, choice.num_codewords, choice.codeword_length, choice.seed).clone().to(choice.device)
+        )
     return make_decoder(name, codebook, snr_reference=choice.snr_reference, **options), codebook, kind
 
 
@@ -169,6 +171,6 @@ def _layer(choice: DecoderChoice) -> CommunicationLayer:
 
 
 @lru_cache(maxsize=16)
-def _drawn(kind: str, num_codewords: int, codeword_length: int, seed: int) -> Float[Tensor, "codewords uses"]:
+def drawn_codebook(kind: str, num_codewords: int, codeword_length: int, seed: int) -> Float[Tensor, "codewords uses"]:
     """Draw a codebook; one of low coherence takes a second, and the uplinks of a comparison share it."""
     return make_codebook(kind, num_codewords, codeword_length, rng=rngs.generator(seed, "random-access codebook"))

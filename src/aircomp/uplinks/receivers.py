@@ -8,16 +8,22 @@ from torch import Tensor
 from aircomp.common.checks import check_choice
 from aircomp.common.packing import pack
 from aircomp.common.settings import Settings
-from aircomp.decode.blind import Blind, BlindSettings
+from aircomp.decode.blind import Blind, BlindSettings, Learned
+from aircomp.decode.blind_net import BlindNetSettings
 from aircomp.decode.covariance import Covariance, CovarianceSettings
 from aircomp.decode.md_aircomp import MdAirComp, MdAirCompSettings
 from aircomp.decode.receiver import Receiver
 from aircomp.decode.semi_blind import SemiBlind, SemiBlindSettings
 from aircomp.decode.widened import Widened, WidenedSettings
 from aircomp.errors import ConfigError
+from aircomp.layer.blind_net import BlindLayer
+from aircomp.uplinks.decoders import drawn_codebook
 
 RECEIVER_CSI = "receiver-csi"
 """The link whose base station learns channels from pilots: no receiver by itself, since its devices send something else."""
+
+BLIND_NET = "blind-net"
+"""The blind receiver that was trained, with a codebook of its own."""
 
 COMPOSITE = "md-aircomp-plus"
 """The link whose base station combines its antennas by a pilot that all devices share."""
@@ -25,23 +31,25 @@ COMPOSITE = "md-aircomp-plus"
 RECEIVER_CODEBOOK = {
     "widened": "low-coherence",
     "blind": "low-coherence",
+    BLIND_NET: "layer",
     "semi-blind": "low-coherence",
     "covariance": "low-coherence",
     "md-aircomp": "bernoulli",
     RECEIVER_CSI: "low-coherence",
     COMPOSITE: "low-coherence",
 }
-"""The random-access codebook that each receiver is for."""
+"""The random-access codebook that each receiver is for; `layer` is the one it was trained with."""
 
-PHASELESS = ("blind", "semi-blind", "covariance")
+PHASELESS = ("blind", BLIND_NET, "semi-blind", "covariance")
 """Those that need no phase reference."""
 
-INFORMED = ("widened", "blind", "semi-blind")
+INFORMED = ("widened", "blind", BLIND_NET, "semi-blind")
 """Those that make use of what the base station knows of a slot beforehand."""
 
 receiver_settings: dict[str, type[Settings]] = {
     "widened": WidenedSettings,
     "blind": BlindSettings,
+    BLIND_NET: BlindNetSettings,
     "semi-blind": SemiBlindSettings,
     "covariance": CovarianceSettings,
     "md-aircomp": MdAirCompSettings,
@@ -54,13 +62,16 @@ def receiver_names() -> list[str]:
     return list(receiver_settings)
 
 
-def make_receiver(name: str, codebook: Float[Tensor, "codewords uses"], settings: Any = None) -> Receiver:
+def make_receiver(
+    name: str, codebook: Float[Tensor, "codewords uses"], settings: Any = None, learned: Learned | None = None
+) -> Receiver:
     """Build a receiver for a random-access codebook of real uses, which go two at a time.
 
     Args:
         name: One of `receiver_names()`.
         codebook: One unit-norm codeword per row.
         settings: Of its class in `receiver_settings`; the usual ones if None.
+        learned: The schedule of `blind-net`; the one of the package if None.
 
     Raises:
         ConfigError: If there is no such receiver, or a codeword has an odd number of uses.
@@ -70,6 +81,9 @@ def make_receiver(name: str, codebook: Float[Tensor, "codewords uses"], settings
     match name:
         case "widened":
             return Widened(pack(codebook), settings)
+        case "blind-net":
+            agreement = (settings or BlindNetSettings()).agreement
+            return Blind(pack(codebook), BlindSettings(agreement=agreement), learned or BlindLayer.load().net)
         case "semi-blind":
             return SemiBlind(pack(codebook), settings)
         case "covariance":
@@ -78,6 +92,16 @@ def make_receiver(name: str, codebook: Float[Tensor, "codewords uses"], settings
             return MdAirComp(pack(codebook), settings)
         case _:
             return Blind(pack(codebook), settings)
+
+
+def receiver_codebook(
+    name: str, num_codewords: int, codeword_length: int, *, seed: int
+) -> Float[Tensor, "codewords uses"]:
+    """Return the codebook that a receiver is for: drawn from a seed, or the trained one of the package."""
+    kind = RECEIVER_CODEBOOK[name]
+    if kind == "layer":
+        return BlindLayer.load().codebook
+    return drawn_codebook(kind, num_codewords, codeword_length, seed).clone()
 
 
 def check_even(name: str, codebook: Float[Tensor, "codewords uses"]) -> None:

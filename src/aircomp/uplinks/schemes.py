@@ -11,6 +11,7 @@ from aircomp.decode.tuma import NAME as TUMA
 from aircomp.encode.codebook import MOST_CODEWORDS
 from aircomp.errors import ConfigError
 from aircomp.layer.analog_code import AnalogCode
+from aircomp.layer.blind_net import BlindLayer
 from aircomp.uplinks.a_dsgd import KINDS as PROJECTED
 from aircomp.uplinks.a_dsgd import ADsgdUplink
 from aircomp.uplinks.analog import KINDS as ANALOG
@@ -38,7 +39,14 @@ from aircomp.uplinks.positional import PositionalUplink
 from aircomp.uplinks.radio import FirstAntenna, RadioUplink
 from aircomp.uplinks.rate import RateUplink, short_context, short_settings
 from aircomp.uplinks.receiver_csi import TOLD, OwnPilots
-from aircomp.uplinks.receivers import COMPOSITE, RECEIVER_CODEBOOK, RECEIVER_CSI, make_receiver, receiver_names
+from aircomp.uplinks.receivers import (
+    BLIND_NET,
+    COMPOSITE,
+    RECEIVER_CODEBOOK,
+    RECEIVER_CSI,
+    make_receiver,
+    receiver_names,
+)
 from aircomp.uplinks.reed import ReedUplink
 from aircomp.uplinks.settings import UplinkSettings
 from aircomp.uplinks.tuma import TumaUplink
@@ -103,6 +111,8 @@ def make_uplink(
         return _rival(name, settings, context)
     if name == TUMA and decoder is None:
         return _zoned(settings, context)
+    if name == BLIND_NET and decoder is None:
+        return _trained_receiver(settings, context)
     codebook = getattr(decoder, "codebook", None)
     if decoder is None or codebook is None:
         partner, codebook, _ = decoder_and_codebook(_choice(name, settings, context))
@@ -136,6 +146,23 @@ def _with_block_pilots(
 
     link = DigitalUplink(name, codebook, decoder, settings, context, lambda slots: len(plan(slots).places))
     return BlockPilotsUplink(link, plan, TOLD if name == RECEIVER_CSI else ())
+
+
+def _trained_receiver(settings: UplinkSettings, context: UplinkContext) -> RadioUplink:
+    layer = BlindLayer.load(settings.layer, device=context.device)
+    own, uses = settings.codebook in ("auto", "layer"), layer.codebook.shape[1]
+    if settings.layer is not None:  # which has a length of its own
+        settings = settings.changed(codeword_length=uses)
+    if own and uses != settings.codeword_length:
+        raise ConfigError(
+            f"uplink.codeword_length = {settings.codeword_length}, but the trained codewords have {uses} uses; "
+            "give a layer of that length, or set uplink.codebook = 'low-coherence'"
+        )
+    choice = _choice(BLIND_NET, settings.changed(codebook="low-coherence") if own else settings, context)
+    decoder, drawn, _ = decoder_and_codebook(choice)
+    codebook, plain = layer.codebook if own else drawn, settings.changed(energy="equal", pilots=0)
+    link = DigitalUplink(BLIND_NET, codebook, decoder, plain, context)
+    return RadioUplink(link, make_receiver(BLIND_NET, codebook, settings.blind_net, layer.net))
 
 
 def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplink:

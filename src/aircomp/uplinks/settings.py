@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 from aircomp.common.settings import Except, Needs, NeedsTable, Settings, absolute, needs
 from aircomp.decode.amp_da import AmpDaSettings
 from aircomp.decode.blind import BlindSettings
+from aircomp.decode.blind_net import BlindNetSettings
 from aircomp.decode.covariance import CovarianceSettings
 from aircomp.decode.gamp import GampSettings
 from aircomp.decode.learnt_channels import ReceiverCsiSettings
@@ -35,7 +36,7 @@ from aircomp.uplinks.orthogonal import JOINT, TdmaSettings
 from aircomp.uplinks.orthogonal import KINDS as TDMA
 from aircomp.uplinks.positional import KINDS as DIGITS
 from aircomp.uplinks.positional import DigitsSettings
-from aircomp.uplinks.receivers import COMPOSITE, RECEIVER_CSI, receiver_names
+from aircomp.uplinks.receivers import BLIND_NET, COMPOSITE, RECEIVER_CSI, receiver_names
 from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteSettings
 
@@ -56,7 +57,7 @@ class UplinkSettings(Settings):
     NEEDS: ClassVar[NeedsTable] = {
         "codebook": _DIGITAL,
         "layer": (
-            Needs({"name": ("amp-da-net", LEARNED_ANALOG), "codebook": ("layer",)}, refused=True),
+            Needs({"name": ("amp-da-net", LEARNED_ANALOG, BLIND_NET), "codebook": ("layer",)}, refused=True),
             *needs("name", Except(*(name for name in _UNCODED if name != LEARNED_ANALOG))),
         ),
         "codeword_length": needs("name", Except("ideal", LEARNED_ANALOG)) + needs("layer", None),
@@ -96,6 +97,7 @@ class UplinkSettings(Settings):
         "channelcomp": needs("name", CHANNELCOMP),
         "widened": needs("name", "widened"),
         "blind": needs("name", "blind"),
+        "blind_net": needs("name", BLIND_NET),
         "semi_blind": needs("name", "semi-blind"),
         "covariance": needs("name", "covariance"),
         "md_aircomp": needs("name", "md-aircomp"),
@@ -108,8 +110,8 @@ class UplinkSettings(Settings):
     codebook: Literal["auto", "layer", CodebookKind] = "auto"
     """Kind of random-access codebook; auto: what each decoder was designed for; layer: a trained one."""
     layer: Path | None = None
-    """Directory of a trained communication layer or analog code, or the name of a layer of the package (`aircomp layers`); by
-    default the package's layer of the sizes set here."""
+    """Directory of a trained communication layer, analog code or blind receiver, or the name of a layer of the package
+    (`aircomp layers`); by default the package's, of the sizes set here."""
     codeword_length: int = Field(default=64, ge=1)
     """Real channel uses of one slot (paper: l = 64); two-bases needs a power of two."""
     energy: Literal["equal", "matched"] = "equal"
@@ -142,6 +144,7 @@ class UplinkSettings(Settings):
     channelcomp: ChannelCompSettings = ChannelCompSettings()
     widened: WidenedSettings = WidenedSettings()
     blind: BlindSettings = BlindSettings()
+    blind_net: BlindNetSettings = BlindNetSettings()
     semi_blind: SemiBlindSettings = SemiBlindSettings()
     covariance: CovarianceSettings = CovarianceSettings()
     md_aircomp: MdAirCompSettings = MdAirCompSettings()
@@ -154,5 +157,10 @@ class UplinkSettings(Settings):
         """Return the options of a decoder, if it has any."""
         options = {"amp-da": self.amp_da, "amp-da-pooled": self.amp_da, "gamp": self.gamp, "posterior": self.posterior}
         options |= {"nnls": self.nnls, "widened": self.widened, "blind": self.blind}
-        options |= {"semi-blind": self.semi_blind, "covariance": self.covariance, "md-aircomp": self.md_aircomp}
+        options |= {
+            BLIND_NET: self.blind_net,
+            "semi-blind": self.semi_blind,
+            "covariance": self.covariance,
+            "md-aircomp": self.md_aircomp,
+        }
         return options.get(name)

@@ -1,0 +1,344 @@
+r"""Training a blind receiver for fading on saved rounds: `aircomp pretrain FRAGMENTS… --preset blind-net`.
+
+    codewords of some devices ──► gains of all antennas, noise ──► blind AMP with a learned schedule ──► counts ──► Adam
+              ▲                                                          ▲
+              └────────────────── the codebook, learned ─────────────────┘
+
+Each batch draws an SNR, a number of antennas and how gains are spread: power error, correlation of antennas, phase ramps.
+Gains are new in every slot. Half of the batches have the choices of a saved round; in the others devices choose
+independently, by a drawn power law. The loss is the negative log probability of the true counts, over the number of devices.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Complex, Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from aircomp.common import rng as rngs
+from aircomp.common.gains import GainModel
+from aircomp.common.packing import pack
+from aircomp.common.results import Row
+from aircomp.common.settings import Presets, Settings
+from aircomp.decode.blind import Blind
+from aircomp.decode.multisource import Found
+from aircomp.decode.receiver import expected_counts
+from aircomp.decode.rounding import round_to_sum
+from aircomp.encode.codebook import count
+from aircomp.errors import ArtefactError
+from aircomp.layer.blind_net import BlindLayer, BlindNetworks
+from aircomp.measure.metrics import count_accuracy
+from aircomp.train.distributed import team
+from aircomp.train.fragments import load_round
+from aircomp.train.loop import Record, Training, check_training, run_training
+from aircomp.train.recipe import TrainingSettings
+from aircomp.train.rounds import arrange, blocks, choose_slots, deal, training_files
+from aircomp.train.step import TOLD_ERROR, descend
+
+SNR_DB, ANTENNAS = (0.0, 5.0, 10.0), (1, 4, 8, 64)
+"""At which held-out rounds are measured, as far as training had so many antennas."""
+MOST_TESTED = 256
+"""Slots of a held-out round that are measured."""
+LEAST_PROBABILITY = 1e-9
+"""Of a true count, in the loss: a single one that is thought impossible does not outweigh a batch."""
+WORK = 1_024
+"""Antennas times slots of a batch, at most: many antennas tell in few slots."""
+
+
+class FadingSettings(Settings):
+    """How gains are spread in training: each batch draws from nothing to the largest."""
+
+    antennas: int = Field(default=64, ge=1, le=64)
+    """Most antennas; small numbers are drawn as often as large ones."""
+    power_db: float = Field(default=3.0, ge=0, le=20)
+    """Largest standard deviation of a device's error of power, in decibels."""
+    correlation: float = Field(default=0.95, ge=0, lt=1)
+    """Largest correlation of neighbouring antennas."""
+    ramp_deg: float = Field(default=90.0, ge=0, le=360)
+    """Largest turn of a device's phase from the middle of a codeword to either end, in degrees."""
+
+
+class FadedRoundsSettings(Settings):
+    """What a blind receiver is trained on."""
+
+    validation_fraction: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the rounds that are used to choose the best epoch; at least one round."""
+    test_fraction: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the rounds kept for the final table; at least one round."""
+    validation_samples: int = Field(default=4_096, ge=1)
+    """Slots of the validation rounds; every epoch has the same slots and the same noise."""
+    batch_slots: int = Field(default=96, ge=1, le=65_536)
+    """Slots of one batch, all from one round; fewer with more than ten antennas."""
+    snr_db_low: float = Field(default=-5.0, ge=-40, le=60)
+    """Each batch draws its SNR uniformly in decibels, from here …"""
+    snr_db_high: float = Field(default=15.0, ge=-40, le=60)
+    """… to here."""
+    drawn: float = Field(default=0.5, ge=0, le=1)
+    """Share of the batches whose devices choose by a drawn power law in place of a saved round's choices."""
+    devices_low: int = Field(default=3, ge=1, le=1_000)
+    """Such a batch draws its number of devices, small ones as often as large ones, from here …"""
+    devices_high: int = Field(default=24, ge=1, le=1_000)
+    """… to here."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "FadedRoundsSettings":
+        if self.snr_db_low > self.snr_db_high:
+            raise ValueError(f"snr_db_low = {self.snr_db_low} is above snr_db_high = {self.snr_db_high}; swap them")
+        if self.devices_low > self.devices_high:
+            raise ValueError(f"devices_low = {self.devices_low} is above devices_high = {self.devices_high}; swap them")
+        if self.validation_fraction + self.test_fraction >= 1:
+            raise ValueError("validation_fraction and test_fraction leave nothing to train on; lower one of them")
+        return self
+
+
+class BlindTrainingSettings(TrainingSettings):
+    """Training of a blind receiver, completely described."""
+
+    EXAMPLE: ClassVar[str] = "blind-net"
+
+    codeword_length: int = Field(default=64, ge=2, le=4096, multiple_of=2)
+    """Real channel uses of one slot, two of which are a complex one."""
+    fading: FadingSettings = FadingSettings()
+    data: FadedRoundsSettings = FadedRoundsSettings()
+
+
+PRESETS = Presets(BlindTrainingSettings, "train", "blind_presets")
+
+
+@dataclass(frozen=True)
+class SavedRound:
+    """What training needs of one round."""
+
+    name: str
+    indices: Int[Tensor, "devices slots"]
+    popularity: Float[Tensor, " codewords"]
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of the round."""
+        return self.indices.shape[1]
+
+
+@dataclass(frozen=True)
+class FadedBatch:
+    """What some devices choose, and the channel that they will meet."""
+
+    indices: Int[Tensor, "devices slots"]
+    popularity: Float[Tensor, " codewords"]
+    told: float
+    """The number of devices as the receiver believes it."""
+    antennas: int
+    model: GainModel
+    ramp_deg: float
+    snr_db: float
+
+    def to(self, device: str | torch.device) -> "FadedBatch":
+        """Return the batch on a device."""
+        return replace(self, indices=self.indices.to(device), popularity=self.popularity.to(device))
+
+
+@dataclass(frozen=True)
+class BlindTerms:
+    """What training minimises."""
+
+    total: Float[Tensor, ""]
+    """Negative log probability of the true counts, over the number of devices."""
+
+
+def pretrain_blind(
+    directories: Sequence[str | Path],
+    settings: BlindTrainingSettings,
+    out: str | Path,
+    *,
+    on_epoch: Callable[[Record], None] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: str = "cpu",
+    batches_per_step: int | None = None,
+) -> BlindLayer:
+    """Train a blind receiver on fragments directories, and write it to `out`.
+
+    The arguments are those of `aircomp.train.fit.pretrain`, and so are the files in `out`.
+
+    Raises:
+        TrainingDiverged: If the loss stops being finite; the best receiver so far is kept.
+    """
+    kind = BlindTrainingSettings
+    paths, directory = check_training(directories, settings, out, kind, on_epoch, device, batches_per_step)
+    with team() as processes:
+        training = _BlindTraining(
+            settings,
+            *load_saved_rounds(paths, settings),
+            out=directory,
+            device=device,
+            on_epoch=on_epoch,
+            batches_per_step=batches_per_step,
+            team=processes,
+        )
+        return run_training(training, PRESETS.read, resume=resume, overwrite=overwrite)
+
+
+class _BlindTraining(Training[BlindNetworks, BlindLayer, FadedBatch]):
+    """The training of a blind receiver."""
+
+    Terms = BlindTerms
+
+    def __init__(
+        self,
+        settings: BlindTrainingSettings,
+        train: list[SavedRound],
+        validation: list[SavedRound],
+        test: list[SavedRound],
+        **options: Any,
+    ):
+        self.settings, self.train, self.test_rounds = settings, train, test
+        self.names = {"train": train, "validation": validation, "test": test}
+        size = settings.data.batch_slots
+        super().__init__(
+            settings,
+            self._untrained(),
+            choose_slots(train, None, size, rng=rngs.generator(settings.seed, "training slots")),
+            size,
+            _validation_batches(validation, settings),
+            [saved.popularity for saved in [*train, *validation]],
+            **options,
+        )
+
+    def _untrained(self) -> BlindNetworks:
+        settings, number = self.settings, len(self.train[0].popularity)
+        return BlindNetworks.untrained(number, settings.codeword_length, seed=settings.seed)
+
+    def step(self, number: int, slots: Tensor, rng: torch.Generator) -> BlindTerms:
+        batch = draw_batch(self.train[number], slots, self.settings, rng=rng).to(self.device)
+        self.optimizer.zero_grad(set_to_none=True)
+        terms = self.judge(batch, rng)
+        descend(self.model, self.optimizer, terms.total, self.settings.clip_norm, self.gradients)
+        return terms
+
+    def judge(self, batch: FadedBatch, rng: torch.Generator) -> BlindTerms:
+        batch = batch.to(self.device)
+        found, truth = decode_batch(self.model, batch, rng=rng)
+        right = found.counts[:, None] == truth.clamp(max=float(found.counts.max()))[:, None]
+        probability = ((found.weight[:, 0] * right).sum(1) / found.total[:, 0, 0]).clamp(min=LEAST_PROBABILITY)
+        return BlindTerms(-probability.log().sum(1).mean() / len(batch.indices))
+
+    def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> BlindLayer:
+        networks = self._untrained().to(self.device)
+        networks.load_state_dict(parameters)
+        networks.eval().requires_grad_(False)
+        return BlindLayer(networks, config=self.settings.model_dump(mode="json"), training=training)
+
+    def test(self, layer: BlindLayer) -> list[Row]:
+        rows: list[Row] = []
+        for antennas in (number for number in ANTENNAS if number <= self.settings.fading.antennas):
+            for snr_db in SNR_DB:
+                found = [self._measure(layer, n, antennas, snr_db) for n in range(len(self.test_rounds))]
+                accuracy = sum(found) / len(found)
+                rows.append({"antennas": antennas, "snr_db": snr_db, "snr_reference": "transmit"})
+                rows[-1] |= {"rounds": len(found), "count_accuracy": accuracy}
+        return rows
+
+    @torch.no_grad()
+    def _measure(self, layer: BlindLayer, number: int, antennas: int, snr_db: float) -> float:
+        saved = self.test_rounds[number]
+        chosen, told = saved.indices[:, :MOST_TESTED], float(len(saved.indices))
+        batch = FadedBatch(chosen, saved.popularity, told, antennas, GainModel.unknown_phase(), 0.0, snr_db)
+        rng = rngs.generator(0, "test noise", number)
+        found, truth = decode_batch(layer.networks, batch.to(self.device), rng=rng)
+        return count_accuracy(truth.long(), round_to_sum(found.mean[:, 0], len(chosen)))
+
+    @property
+    def trained_on(self) -> dict[str, Any]:
+        return {"rounds": {part: sorted(saved.name for saved in rounds) for part, rounds in self.names.items()}}
+
+
+def load_saved_rounds(
+    directories: Sequence[Path], settings: BlindTrainingSettings
+) -> tuple[list[SavedRound], list[SavedRound], list[SavedRound]]:
+    """Read fragments directories; return rounds to train on, to choose the best epoch by, and to report on.
+
+    Raises:
+        ArtefactError: If a directory or file is missing or damaged, or rounds have codebooks of different sizes.
+    """
+    rounds = [_load(path) for path in training_files(directories)]
+    sizes = {len(saved.popularity) for saved in rounds}
+    if len(sizes) > 1:
+        raise ArtefactError(f"the rounds have {sorted(sizes)} codewords; train on collections of one size")
+    data, rng = settings.data, rngs.generator(settings.seed, "split of rounds")
+    return deal(rounds, data.validation_fraction, data.test_fraction, rng=rng)
+
+
+def _load(path: Path) -> SavedRound:
+    saved = arrange(load_round(path), "popularity", rng=rngs.generator(0, "codeword order"))
+    return SavedRound(f"{path.resolve().parent.name}/{path.stem}", saved.indices, saved.popularity)
+
+
+def draw_batch(
+    saved: SavedRound, slots: Int[Tensor, " slots"], settings: BlindTrainingSettings, *, rng: torch.Generator
+) -> FadedBatch:
+    """Make a batch of some slots of a round, or of as many drawn ones, with a channel drawn from its ranges."""
+    data, fading = settings.data, settings.fading
+    share, many, loud, alike, ramp, kind, devices, steep = torch.rand(8, generator=rng, dtype=torch.float64).tolist()
+    antennas = round(fading.antennas**many)
+    slots = slots[: max(WORK // antennas, 1)]
+    indices, popularity = saved.indices[:, slots], saved.popularity
+    if kind < data.drawn:
+        number = round(data.devices_low * (data.devices_high / data.devices_low) ** devices)
+        popularity = torch.arange(1.0, len(popularity) + 1) ** -(0.7 + 0.6 * steep)
+        popularity /= popularity.sum()
+        indices = torch.multinomial(popularity.expand(number, -1), len(slots), replacement=True, generator=rng)
+    # a third of the batches has none of each, which is what most radios are nearest to
+    power_db, correlation, ramp_deg = (
+        largest * max(1.5 * at - 0.5, 0.0)
+        for largest, at in ((fading.power_db, loud), (fading.correlation, alike), (fading.ramp_deg, ramp))
+    )
+    model = GainModel.unknown_phase(math.expm1((math.log(10) / 10 * power_db) ** 2), correlation)
+    told = len(indices) * math.exp(TOLD_ERROR * float(torch.randn((), generator=rng)))
+    snr_db = data.snr_db_low + share * (data.snr_db_high - data.snr_db_low)
+    return FadedBatch(indices, popularity, told, antennas, model, ramp_deg, snr_db)
+
+
+def _validation_batches(rounds: Sequence[SavedRound], settings: BlindTrainingSettings) -> list[FadedBatch]:
+    """Make the batches that every epoch is judged by: slots and channels drawn once."""
+    data, rng = settings.data, rngs.generator(settings.seed, "validation slots")
+    plan = blocks(choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng), data.batch_slots, rng=rng)
+    return [draw_batch(rounds[number], slots, settings, rng=rng) for number, slots in plan]
+
+
+def decode_batch(
+    networks: BlindNetworks, batch: FadedBatch, *, rng: torch.Generator
+) -> tuple[Found, Float[Tensor, "slots codewords"]]:
+    """Send a batch and decode it; return what was found, and the true counts."""
+    codebook = pack(networks.codebook)
+    received = send(codebook, batch, rng=rng)
+    rate, schedule = expected_counts(batch.told, batch.popularity), networks.net(batch.antennas, batch.model)
+    found = Blind(codebook).run(received, rate, batch.model.power_var, schedule)
+    return found, count(batch.indices, len(codebook)).to(found.mean)
+
+
+def send(
+    codebook: Complex[Tensor, "codewords uses"], batch: FadedBatch, *, rng: torch.Generator
+) -> Complex[Tensor, "slots antennas uses"]:
+    """Let a batch go through the air: gains that are new in every slot, and noise by the SNR reference `transmit`."""
+    (devices, slots), uses = batch.indices.shape, codebook.shape[1]
+    gains = _normal(slots, devices, batch.antennas, rng=rng).to(codebook)
+    place = torch.arange(batch.antennas)
+    alike = torch.linalg.cholesky(batch.model.correlation ** (place[:, None] - place).abs().double())
+    q = math.log1p(batch.model.power_var)
+    loud = torch.exp(0.5 * math.sqrt(q) * torch.randn(slots, devices, 1, generator=rng) - q / 4)
+    gains = (gains @ alike.T.to(gains)) * loud.to(gains)
+    along = torch.linspace(-1, 1, uses)
+    turn = math.radians(batch.ramp_deg) * (2 * torch.rand(devices, 1, 1, generator=rng) - 1)
+    ramp = torch.polar(torch.ones(devices, 1, uses), turn * along).to(codebook)
+    clean = torch.einsum("ska,ksu->sau", gains, codebook[batch.indices] * ramp)
+    noise_var = devices / uses * 10 ** (-batch.snr_db / 10)
+    return clean + math.sqrt(noise_var) * _normal(slots, batch.antennas, uses, rng=rng).to(codebook)
+
+
+def _normal(*shape: int, rng: torch.Generator) -> Complex[Tensor, "..."]:
+    return torch.view_as_complex(torch.randn(*shape, 2, generator=rng)) / math.sqrt(2)
