@@ -205,7 +205,7 @@ CALLS = [
     ("side_information = 'all'", lambda: make_uplink(UplinkSettings(side_information="all"))),
     ("decoder is the Empty .*with the method decode", lambda: make_uplink(decoder=Empty())),
     (
-        "num_codewords = 64, but the random-access codebook",
+        "the package has no layer for 64 codewords of 64 channel uses",
         lambda: make_uplink(UplinkSettings(name="amp-da-net", quantize=QuantizeSettings(num_codewords=64))),
     ),
     # simulate

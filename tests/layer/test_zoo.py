@@ -1,0 +1,67 @@
+"""The layers of the package by name, by size and by budget."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import aircomp
+from aircomp.cli.layers import run
+from aircomp.errors import ConfigError
+from aircomp.layer.zoo import layer_for, layer_names, layer_sizes, pick_layer
+from aircomp.uplinks.settings import UplinkSettings
+
+NAMES = ["64x32", "128x32", "128x64", "256x64", "256x128"]
+
+
+def test_the_package_has_a_layer_of_each_size():
+    assert layer_names() == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_loads_by_its_name_and_has_the_sizes_it_is_called_by(name):
+    layer = aircomp.CommunicationLayer.load(name)
+    assert tuple(layer.codebook.shape) == layer_sizes(name)
+    assert layer.num_active_range == (1, 64)
+
+
+def test_a_directory_of_that_name_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    aircomp.CommunicationLayer.load("64x32").save("256x64")
+    assert aircomp.CommunicationLayer.load("256x64").codebook.shape == (64, 32)
+
+
+@pytest.mark.parametrize(("budget", "name"), [(1.6, "128x32"), (3.2, "256x64"), (5.0, "256x64"), (100, "256x128")])
+def test_a_budget_has_the_longest_codewords_that_fit(budget, name):
+    assert pick_layer(budget) == name
+
+
+def test_longer_fragments_fit_a_smaller_budget():
+    assert pick_layer(0.8, fragment_length=40) == "128x32"
+    with pytest.raises(
+        ConfigError, match=r"less than any layer takes with fragments of 20 parameters; .* at least 1.6"
+    ):
+        pick_layer(0.8)
+
+
+def test_a_link_takes_the_layer_of_its_sizes():
+    settings = UplinkSettings(name="amp-da-net", codeword_length=32, quantize={"num_codewords": 64})
+    assert tuple(aircomp.make_uplink(settings).codebook.shape) == (64, 32)
+
+
+def test_sizes_without_a_layer_are_refused_by_those_that_have_one():
+    with pytest.raises(ConfigError, match=r"no layer for 100 codewords of 64 channel uses; take .*128x64, 256x64"):
+        layer_for(100, 64)
+    settings = UplinkSettings(name="amp-da-net", layer=Path("64x32"))
+    with pytest.raises(ConfigError, match=r"64x32 has 64 codewords, but 128 are asked for; .*\(128x32, 128x64\)"):
+        aircomp.make_uplink(settings)
+
+
+def test_the_command_lists_them_and_picks_one(capsys, tmp_path):
+    run(["--out", str(tmp_path / "out")])
+    rows = json.loads((tmp_path / "out" / "result.json").read_text())["rows"]
+    assert [row["layer"] for row in rows] == NAMES
+    assert all(row["count_accuracy_10db"] > row["count_accuracy_0db"] for row in rows)
+    assert "256x128" in capsys.readouterr().out
+    run(["--uses-per-parameter", "1.6"])
+    assert "128x32" in capsys.readouterr().out
