@@ -24,6 +24,8 @@ BESIDE = "amp-da"
 """The scheme whose time the others' are compared with."""
 LAYERS = 60
 """Parameter tensors of the model, about as many as the paper's ResNet has."""
+PATH_LOSS = 3.76
+"""By which access points hear devices of other places differently."""
 WARM_UP = 256
 """Slots of the round that is not timed."""
 
@@ -85,6 +87,7 @@ def _link(name: str, size: RoundSize) -> Link:
         "channel.kind": "fading",
         "channel.antennas": size.antennas,
         "channel.access_points": size.access_points,
+        "channel.path_loss": PATH_LOSS if size.access_points > 1 else 0.0,  # in one place it changes no arithmetic
         "power.control": "statistical",
     }
     settings = {"uplink": name, "channel.snr_db": 5.0} | (fading if fades(name) else {})
