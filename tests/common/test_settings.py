@@ -1,4 +1,5 @@
 from importlib import import_module
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -86,6 +87,8 @@ def field_at(tree, path):
 def other_value(tree, path, values):
     """Return a value of the setting that is none of these."""
     kind = field_at(tree, path).annotation
+    if Path in get_args(kind):
+        return "runs/layer"
     known = get_args(kind) or {bool: (True, False), int: range(99), str: ("ideal", "mine")}[kind]
     return next(value for value in known if value not in values)
 

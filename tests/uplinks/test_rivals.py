@@ -210,7 +210,7 @@ def test_a_channel_that_tells_no_snr_is_refused():
             csi = super().sound(num_devices, num_uses, rng=rng)
             return replace(csi, at_devices=replace(csi.at_devices, snr=None))
 
-    with pytest.raises(ConfigError, match="chooses rates by the devices' SNR, which this channel does not tell"):
+    with pytest.raises(ConfigError, match="sends by the devices' SNR, which this channel does not tell"):
         exchange(make_uplink("tdma-vq"), heavy_tailed(3, 400), 0.0, channel=Untold(0.0))
 
 
