@@ -12,7 +12,7 @@ from aircomp.comparison.judge import CONFIDENCE, MEASURES, compared, winners
 from aircomp.comparison.page import command_of
 from aircomp.comparison.run import Plan, jobs_of, unequal
 from aircomp.errors import ConfigError
-from aircomp.reproduce.claims import interval
+from aircomp.reproduce.verdicts import interval
 
 USES = {"analog": 640.0, "mine": 705.0, "perfect": 0.0, "baa": 576.0, "other": 705.0}
 OWN = """

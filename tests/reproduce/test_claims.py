@@ -8,10 +8,11 @@ import torch
 from aircomp.common.rng import generator
 from aircomp.report.page import render
 from aircomp.reproduce.catalogue import RESULTS
-from aircomp.reproduce.claims import CLAIMS, HEADINGS, Claim, describe, judge
+from aircomp.reproduce.claims import CLAIMS
 from aircomp.reproduce.page import _section
 from aircomp.reproduce.parts import Outcome
 from aircomp.reproduce.scales import SCALES
+from aircomp.reproduce.verdicts import HEADINGS, Claim, describe, judge
 
 DIGITS, LAPTOP = SCALES["digits"], SCALES["laptop"]
 TRIALS = 1500

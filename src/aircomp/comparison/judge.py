@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aircomp.common.results import Row
-from aircomp.reproduce.claims import interval
+from aircomp.reproduce.verdicts import interval
 
 CONFIDENCE = 0.95
 

@@ -20,7 +20,7 @@ from aircomp.common.results import Row
 from aircomp.measure.fields import label_of
 from aircomp.report.page import Figure, Table, cell_text, standalone_svg
 from aircomp.report.rows import SHARE, bars_of, lines_of, series_of, table_of
-from aircomp.reproduce import claims, codes, paper, receivers
+from aircomp.reproduce import claims, codes, paper, receivers, verdicts
 from aircomp.reproduce.catalogue import RESULTS, Result
 from aircomp.reproduce.expected import SETTINGS, folder, measured
 from aircomp.reproduce.scales import SCALES, Scale
@@ -77,7 +77,7 @@ class Expected:
     @cached_property
     def claims(self) -> list[Row]:
         """What became of the paper's claims."""
-        return claims.judge(claims.CLAIMS[self.result.name], self.rows, self.scale)
+        return verdicts.judge(claims.CLAIMS[self.result.name], self.rows, self.scale)
 
     @cached_property
     def figure(self) -> Figure | None:
@@ -148,7 +148,7 @@ def _section(every: Expected) -> str:
         parts.append(f"![{every.figure.alt}](../figures/{every.name}.svg)")
     parts += [markdown(table) for table in tables_of(every)]
     if every.claims:
-        parts.append(markdown(Table("What became of the claims", claims.HEADINGS, every.claims, "")))
+        parts.append(markdown(Table("What became of the claims", verdicts.HEADINGS, every.claims, "")))
     return "\n\n".join(parts)
 
 
@@ -158,7 +158,7 @@ def _index(everything: Sequence[Expected]) -> str:
         for each in everything
         for claim in each.claims
     ]
-    table = Table("What became of the paper's claims", {"result": "result"} | claims.HEADINGS, rows, claims.NOTE)
+    table = Table("What became of the paper's claims", {"result": "result"} | verdicts.HEADINGS, rows, verdicts.NOTE)
     scales = [
         {"scale": f"[{scale.name}]({scale.name}.md)", "what": scale.what, "results": len(list(expected_at(scale)))}
         for scale in SCALES.values()
@@ -206,7 +206,7 @@ def _groups(rows: Sequence[Row]) -> list[list[Row]]:
 def _words(rows: Sequence[Row]) -> list[str]:
     """Return the fields that tell these rows from each other."""
     names = dict.fromkeys(k for row in rows for k, v in row.items() if isinstance(v, str) or k in SETTINGS)
-    first = [name for name in claims.SPEAKING if name in names]
+    first = [name for name in verdicts.SPEAKING if name in names]
     return first + [name for name in names if name not in (*first, "seeds")]
 
 

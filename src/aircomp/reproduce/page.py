@@ -8,7 +8,7 @@ from typing import Any
 from aircomp.common import results
 from aircomp.common.results import Row
 from aircomp.report.page import Section, Table, write_figures, write_page
-from aircomp.reproduce import claims
+from aircomp.reproduce import claims, verdicts
 from aircomp.reproduce.catalogue import Result
 from aircomp.reproduce.expected import deviations, expected
 from aircomp.reproduce.jobs import Job, in_order
@@ -35,14 +35,14 @@ def write_all(out: Path, scale: Scale, seeds: Sequence[int], shown: dict[str, tu
     rows = [
         {"result": name} | row
         for name, (outcome, _) in shown.items()
-        for row in claims.judge(claims.CLAIMS[name], outcome.rows, scale)
+        for row in verdicts.judge(claims.CLAIMS[name], outcome.rows, scale)
     ]
     headline = shown["fed_accuracy"][0] if "fed_accuracy" in shown else None
     first = Section(
         "The paper's claims",
         f"{len(seeds)} seeds, mean ± standard deviation. Every number has its section below.",
         headline.figures[:1] if headline else (),
-        (Table("Claims", {"result": "result"} | claims.HEADINGS, rows, claims.NOTE),),
+        (Table("Claims", {"result": "result"} | verdicts.HEADINGS, rows, verdicts.NOTE),),
         (f"aircomp reproduce all --scale {scale.name} --seeds {len(seeds)}",),
     )
     lead = f"Every table and figure of the paper at the scale {scale.name}: {scale.what}."
@@ -55,8 +55,8 @@ def write_all(out: Path, scale: Scale, seeds: Sequence[int], shown: dict[str, tu
 
 def tables_of(result: Result, scale: Scale, outcome: Outcome) -> tuple[Table, ...]:
     """Return the tables of a result, and the one of the paper's claims about it."""
-    judged = claims.judge(claims.CLAIMS[result.name], outcome.rows, scale)
-    return (*outcome.tables, Table("The paper's claims", claims.HEADINGS, judged, claims.NOTE))
+    judged = verdicts.judge(claims.CLAIMS[result.name], outcome.rows, scale)
+    return (*outcome.tables, Table("The paper's claims", verdicts.HEADINGS, judged, verdicts.NOTE))
 
 
 def _section(

@@ -1,0 +1,164 @@
+"""Whether measured numbers show what is claimed of them.
+
+A claim compares A and B on pairs of equal seed, which share data and noise. The mean difference of n pairs lies within
+
+    d ± q · s / √n,   q: the 95 % quantile of Student's t with n − 1 degrees of freedom,
+
+and each end is wrong once in twenty times. "A is larger by more than the margin" is seen where the interval lies above the
+margin and contradicted where it lies below. "A and B are near" is a test of equivalence, two one-sided tests: seen where the
+interval lies within the margin on both sides, contradicted where it lies beyond. Otherwise the seeds do not tell.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from scipy.stats import t as student_t
+
+from aircomp.common.results import Row
+from aircomp.reproduce.scales import LEAST_SEEDS, Scale
+
+CONFIDENCE = 0.95
+"""Of each end of the interval."""
+TEST_IMAGE_FIELDS = ("test_accuracy", "test_accuracy_last5", "best_test_accuracy")
+"""Fields that count test images: how many seeds they take depends on how many images the scale has."""
+
+Where = dict[str, Any]
+"""Fields that tell one row from the others."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper about two rows of a result, A and B."""
+
+    says: str
+    field: str
+    a: Where
+    b: Where
+    kind: Literal["larger", "near"] = "larger"
+    """A is larger than B, or they are near each other."""
+    margin: float = 0.0
+    """By how much larger, or how near."""
+
+    @property
+    def criterion(self) -> str:
+        """What must hold for the claim, for people."""
+        return f"A − B > {self.margin:g}" if self.kind == "larger" else f"|A − B| < {self.margin:g}"
+
+    def seeds_needed(self, scale: Scale) -> int:
+        """Return how many pairs of equal seed the claim takes."""
+        return scale.seeds_for_points if self.field in TEST_IMAGE_FIELDS else LEAST_SEEDS
+
+
+def judge(claims: Sequence[Claim], rows: Sequence[Row], scale: Scale) -> list[Row]:
+    """Return a row for each claim whose numbers were measured: both with their spread, and a verdict at this scale."""
+    found = []
+    for claim in claims:
+        a, b = _row(rows, claim.a), _row(rows, claim.b)
+        if a is not None and b is not None and claim.field in a and claim.field in b:
+            found.append(_judged(claim, a, b, scale))
+    return found
+
+
+def _row(rows: Sequence[Row], where: Where) -> Row | None:
+    return next((row for row in rows if all(k in row and row[k] == v for k, v in where.items())), None)
+
+
+def _judged(claim: Claim, a: Row, b: Row, scale: Scale) -> Row:
+    name = claim.field
+    differences = _differences(a.get(f"{name}_values", ()), b.get(f"{name}_values", ()))
+    needed = claim.seeds_needed(scale)
+    if f"{name}_values" not in a or f"{name}_values" not in b:
+        verdict = f"not judged on {scale.name}"
+    elif len(differences) < needed:
+        seeds = "1 seed" if len(differences) == 1 else f"{len(differences)} seeds"
+        verdict = f"undecided on {scale.name}: {seeds}, needs {needed}"
+    else:
+        verdict = f"{_verdict(claim, *interval(differences))} on {scale.name}"
+    return {
+        "claim": claim.says,
+        "a": describe(claim.a),
+        "a_value": a[name],
+        "a_value_std": a.get(f"{name}_std"),
+        "b": describe(claim.b),
+        "b_value": b[name],
+        "b_value_std": b.get(f"{name}_std"),
+        "margin": claim.criterion,
+        "verdict": verdict,
+    }
+
+
+def _differences(a: Sequence[float | None], b: Sequence[float | None]) -> list[float]:
+    """Return A − B of every seed that has both."""
+    return [x - y for x, y in zip(a, b, strict=False) if x is not None and y is not None]
+
+
+def interval(differences: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return between what the mean of two or more differences lies, each end with a confidence."""
+    n = len(differences)
+    mean, error = statistics.fmean(differences), statistics.stdev(differences) / n**0.5
+    slack = float(student_t.ppf(confidence, n - 1)) * error
+    return mean - slack, mean + slack
+
+
+def _verdict(claim: Claim, low: float, high: float) -> Literal["seen", "contradicted", "undecided"]:
+    margin = claim.margin
+    if claim.kind == "near":
+        seen, contradicted = -margin < low and high < margin, low > margin or high < -margin
+    else:
+        seen, contradicted = low > margin, high < margin
+    return "seen" if seen else "contradicted" if contradicted else "undecided"
+
+
+NAMES = {
+    "perfect": "perfect aggregation",
+    "amp-da": "AMP-DA",
+    "amp-da-net": "AMP-DA-Net",
+    "trimmed-mean": "trimmed mean",
+    "majority-vote": "majority vote",
+}
+SPEAKING = (
+    "model",
+    "scheme",
+    "known",
+    "readout",
+    "contender",
+    "uplink",
+    "decoder",
+    "setup",
+    "variant",
+    "trained_on",
+    "way",
+    "rule",
+)
+"""Fields whose values need no name of the field beside them."""
+
+
+def describe(where: Where) -> str:
+    """Name what a row holds.
+
+    >>> describe({"snr_db": 0.0, "uplink": "amp-da"})
+    'AMP-DA at 0 dB'
+    """
+    text = ", ".join(NAMES.get(where[name]) or where[name] for name in SPEAKING if name in where)
+    others = [name for name in where if name not in (*SPEAKING, "snr_db")]
+    text += "".join(f", {name.replace('_', ' ')} {where[name]}" for name in others)
+    return text + (f" at {where['snr_db']:g} dB" if "snr_db" in where else "")
+
+
+HEADINGS = {
+    "claim": "the paper says",
+    "a": "A",
+    "a_value": "value",
+    "b": "B",
+    "b_value": "value",
+    "margin": "margin",
+    "verdict": "verdict",
+}
+NOTE = (
+    "Values are means ± standard deviations over the seeds; pairs of equal seed are compared. Seen: the difference meets the "
+    "margin with 95 % confidence by Student's t. Contradicted: it does not, with the same confidence. Undecided: the seeds "
+    "do not tell. A claim that two are near is a test of equivalence, two one-sided tests. Not judged: an older version did "
+    "not keep the value of each seed; the command measures it again."
+)
