@@ -123,7 +123,7 @@ def test_the_size_of_chunks_changes_nothing(monkeypatch):
     received, *_ = hear(turned(20, 70, rng), codebook, 5.0, rng=rng)
     seen = Reception(received, POPULARITY, gain_model=of_phase(20))
     whole = Widened(codebook).receive(seen)[0]
-    monkeypatch.setattr(module, "AT_ONCE", 16)
+    monkeypatch.setattr(module, "AT_ONCE", 16 * 128 * 12)
     assert torch.equal(whole.counts, Widened(codebook).receive(seen)[0].counts)
 
 

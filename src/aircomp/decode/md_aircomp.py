@@ -25,7 +25,8 @@ from torch import Tensor
 
 from aircomp.common.packing import unpack
 from aircomp.common.settings import Settings
-from aircomp.decode.amp_da import bound_of_counts, slab_posterior, start_activity
+from aircomp.decode import amp_da
+from aircomp.decode.amp_da import bound_of_counts, start_activity
 from aircomp.decode.base import Decoded
 from aircomp.decode.heard import MIN_VAR
 from aircomp.decode.receiver import (
@@ -68,17 +69,25 @@ class Shared:
 
 
 @dataclass(frozen=True)
+class Others:
+    """The state of message passing on the antennas beside the first."""
+
+    x_hat: Complex[Tensor, "slots others codewords"]
+    nu: Float[Tensor, "slots others codewords"]
+    signal: Complex[Tensor, "slots others uses"]
+    """What `x_hat` would have sent."""
+    z: Complex[Tensor, "slots others uses"]
+    v: Float[Tensor, "slots others 1"]
+
+
+@dataclass(frozen=True)
 class State:
     """The state of message passing."""
 
-    x_hat: Complex[Tensor, "slots antennas codewords"]
-    nu: Float[Tensor, "slots antennas codewords"]
-    signal: Complex[Tensor, "slots antennas uses"]
-    """What `x_hat` would have sent."""
-    z: Complex[Tensor, "slots antennas uses"]
-    v: Float[Tensor, "slots antennas 1"]
-    log_odds: Float[Tensor, "slots codewords"]
-    r"""The activity, as $\log \alpha/(1-\alpha)$."""
+    first: amp_da.AmpState
+    """Of the first antenna, in real uses: two for each complex one, of half its variances; and the activity of all."""
+    others: Others | None
+    """None if there is one antenna."""
 
 
 @dataclass(frozen=True)
@@ -88,49 +97,67 @@ class Step:
     state: State
     noise_var: Float[Tensor, " slots"]
     residual: Float[Tensor, " slots"]
-    mean: Complex[Tensor, " slots"]
-    variance: Float[Tensor, " slots"]
+    mean: Complex[Tensor, " slots"] | None = None
+    variance: Float[Tensor, " slots"] | None = None
 
 
-def start(y: Complex[Tensor, "slots antennas uses"], codebook: Tensor, activity: float, largest: int) -> State:
+@dataclass(frozen=True)
+class Heard:
+    """Slots as their antennas heard them; the codebook is kept in the same two forms."""
+
+    first: Float[Tensor, "slots twice_uses"]
+    others: Complex[Tensor, "slots others uses"]
+
+    @classmethod
+    def of(cls, y: Complex[Tensor, "slots antennas uses"]) -> "Heard":
+        """Write the first antenna in real uses: its counts are real, so half of a complex product is not needed."""
+        return cls(unpack(y[:, 0], 2 * y.shape[2]), y[:, 1:])
+
+
+def start(y: Heard, codebook: Complex[Tensor, "codewords uses"], activity: float, largest: int) -> State:
     """Return the state before the first iteration: the prior's mean, in both parts as published."""
-    x_hat = y.new_full((*y.shape[:2], len(codebook)), activity * (largest + 1) / 2 * (1 + 1j))
-    nu, v = torch.ones_like(x_hat.real), torch.ones_like(y.real[..., :1])
-    log_odds = torch.full_like(nu[:, 0], math.log(activity / (1 - activity)))
-    return State(x_hat, nu, x_hat @ codebook, y, v, log_odds)
+    slots, others, uses = y.others.shape
+    x_hat = codebook.new_full((slots, 1 + others, len(codebook)), activity * (largest + 1) / 2 * (1 + 1j))
+    signal, nu = x_hat @ codebook, torch.ones_like(x_hat.real)
+    v, log_odds = nu[..., :1], torch.full_like(nu[:, 0], math.log(activity / (1 - activity)))
+    first = amp_da.AmpState(x_hat[:, 0].real, nu[:, 0], unpack(signal[:, 0], 2 * uses), y.first, v[:, 0] / 2, log_odds)
+    return State(first, Others(x_hat[:, 1:], nu[:, 1:], signal[:, 1:], y.others, v[:, 1:]) if others else None)
 
 
 def step(
-    s: State,
-    y: Complex[Tensor, "slots antennas uses"],
-    codebook: Complex[Tensor, "codewords uses"],
-    shared: Shared,
-    largest: int,
-    damping: float,
+    s: State, y: Heard, codebook: Complex[Tensor, "codewords uses"], shared: Shared, largest: int, damping: float
 ) -> Step:
-    """Return the state after one iteration; variances are averaged over channel uses, as in `amp_da.step`."""
+    """Return the state after one iteration: that of AMP-DA on the first antenna, and a Gaussian one on the others."""
+    half = y.first.new_full((len(y.first), 1), shared.noise_var / 2)  # of a real use
+    first = amp_da.step(s.first, y.first, unpack(codebook, y.first.shape[1]), half, largest, damping)
+    if s.others is None:
+        return Step(State(first.state, None), 2 * first.noise_var, first.residual)
+    others, log_odds, noise_var, moments = _step_others(s.others, s.first.log_odds, y.others, codebook, shared, damping)
+    log_odds = mean_log_odds(torch.cat([first.state.log_odds[:, None], log_odds], 1))
+    return Step(
+        State(replace(first.state, log_odds=log_odds), others),
+        (2 * first.noise_var + noise_var.sum(1)) / (1 + noise_var.shape[1]),
+        first.residual + (y.others - others.signal).abs().square().sum((1, 2)),
+        *moments,
+    )
+
+
+def _step_others(
+    s: Others, log_odds: Tensor, y: Tensor, codebook: Tensor, shared: Shared, damping: float
+) -> tuple[Others, Tensor, Float[Tensor, "slots others"], tuple[Tensor, Tensor]]:
+    """Return state, log-odds, noise and moments; variances are averaged over channel uses, as in `amp_da.step`."""
     noise = shared.noise_var
     v_new = s.nu.sum(2, keepdim=True) / y.shape[2]
     z_new = s.signal - (y - s.z) * (v_new / (noise + s.v))
     z, v = torch.lerp(z_new, s.z, damping), torch.lerp(v_new, s.v, damping)
     z = torch.view_as_complex(torch.view_as_real(z).clamp(-MAX_STATE, MAX_STATE))
     V, error = noise + v, y - z
-    R = s.x_hat + error @ codebook.mH
-    counted, spread, odds = slab_posterior(R[:, 0].real, V[:, 0] / 2, s.log_odds, largest)
-    beside = gaussian_posterior(R[:, 1:], V[:, 1:], s.log_odds[:, None], shared)
-    x_hat = torch.cat([counted[:, None].to(R), beside.active * beside.mean], 1)
-    second = beside.active * (beside.mean.abs().square() + beside.variance)
-    nu = torch.cat([spread[:, None], (second - (beside.active * beside.mean).abs().square()).clamp(min=MIN_VAR)], 1)
-    signal = x_hat @ codebook
-    proposal = error.abs().square().mean(2, keepdim=True) * (noise / V).square() + v * noise / V
-    mean, variance = _sent_moments(beside, V[:, 1:], shared.mean)
-    return Step(
-        State(x_hat, nu, signal, z, v, mean_log_odds(torch.cat([odds[:, None], beside.log_odds], 1))),
-        noise_var=proposal.mean((1, 2)),
-        residual=(y - signal).abs().square().sum((1, 2)),
-        mean=mean,
-        variance=variance,
-    )
+    found = gaussian_posterior(s.x_hat + error @ codebook.mH, V, log_odds[:, None], shared)
+    x_hat = found.active * found.mean
+    second = found.active * (found.mean.abs().square() + found.variance)
+    nu = (second - x_hat.abs().square()).clamp(min=MIN_VAR)
+    proposal = error.abs().square().mean(2) * (noise / V[..., 0]).square() + (v * noise / V)[..., 0]
+    return Others(x_hat, nu, x_hat @ codebook, z, v), found.log_odds, proposal, _sent_moments(found, V, shared.mean)
 
 
 @dataclass(frozen=True)
@@ -210,7 +237,7 @@ class MdAirComp:
         """Run the iterations of a round; return the soft counts of the first antenna and the noise variance."""
         codebook, n, uses = self.codebook.to(Y), *self.codebook.shape
         activity = start_activity(n, uses)
-        y = Y.split(CHUNK)
+        y = [Heard.of(part) for part in Y.split(CHUNK)]
         states = [start(part, codebook, activity, largest) for part in y]
         energy = float(Y.abs().double().square().sum())
         noise = START_NOISE / uses if given_noise is None else max(given_noise, MIN_VAR)
@@ -227,17 +254,19 @@ class MdAirComp:
                 break  # and keep the estimate from before the rise
             kept, best = states, residual
             shared = _maximised(steps, shared, keep_noise=given_noise is not None)
-        return torch.cat([s.x_hat[:, 0].real for s in kept]), shared.noise_var
+        return torch.cat([s.first.x_hat for s in kept]), shared.noise_var
 
 
 def _maximised(steps: list[Step], shared: Shared, *, keep_noise: bool) -> Shared:
     """Return what the round's slots propose on average; one antenna alone says nothing of others."""
     if not keep_noise:
         shared = replace(shared, noise_var=max(_round_mean([s.noise_var for s in steps]).real, MIN_VAR))
-    if steps[0].state.x_hat.shape[1] == 1:
+    means, variances = (
+        [part for s in steps if (part := getattr(s, name)) is not None] for name in ("mean", "variance")
+    )
+    if not means:
         return shared
-    variance = max(_round_mean([s.variance for s in steps]).real, MIN_VAR)
-    return replace(shared, mean=_round_mean([s.mean for s in steps]), variance=variance)
+    return replace(shared, mean=_round_mean(means), variance=max(_round_mean(variances).real, MIN_VAR))
 
 
 def _round_mean(parts: list[Tensor]) -> complex:

@@ -35,8 +35,8 @@ from aircomp.decode.receiver import (
 )
 from aircomp.decode.table import CountTable, largest_count
 
-AT_ONCE = 64
-"""Slots decoded at a time: what is known of all their counts fits into the processor's cache. Only the time changes."""
+AT_ONCE = 50_000
+"""Weights of the slots that are decoded together: larger tables take fresh memory every time. Only the time changes."""
 NOISE_PASSES = 2
 """Decodings of some slots that settle the noise: estimates for exact gains take their spread for noise."""
 
@@ -79,19 +79,24 @@ def widened_posterior(
     """
     (Ra, Rb), (ta, tb) = ([x[:, None] for x in pair] for pair in (observed, variance))
     m = table.counts[:, None].to(Ra)
-    mean, spread_a, spread_b = m * model.mean, m * model.var_real, m * model.var_imag
     # in place where it can be: these are the largest numbers of a round, and new memory costs more than arithmetic
-    inverse_a, inverse_b = (ta + spread_a).reciprocal_(), (tb + spread_b).reciprocal_()
-    away = Ra - mean
+    inverse_a, inverse_b = (ta + m * model.var_real).reciprocal_(), (tb + m * model.var_imag).reciprocal_()
+    away = Ra - m * model.mean
     pull = away * inverse_a
     score = (inverse_a * inverse_b).log_().addcmul_(pull, away, value=-1).addcmul_(inverse_b, Rb.square(), value=-1)
     weight = torch.softmax(score.mul_(0.5).add_(log_prior), 1)
-    za, zb = pull.mul_(spread_a).add_(mean), (inverse_b * Rb).mul_(spread_b)
-    real, imag = (weight * za).sum(1), (weight * zb).sum(1)
-    var_a = za.sub_(real[:, None]).square_().addcmul_(inverse_a.mul_(ta), spread_a)
-    var_b = zb.sub_(imag[:, None]).square_().addcmul_(inverse_b.mul_(tb), spread_b)
-    var_real, var_imag = var_a.mul_(weight).sum(1), var_b.mul_(weight).sum(1)
-    return Moments(real, imag, var_real, var_imag, weight.mul_(m).sum(1))
+    # given m, the real part is Ra − τ·pull with the variance τ − τ²·inverse; the imaginary part likewise, with Rb·inverse
+    mean_pull, mean_a, mean_b = ((weight * x).sum(1) for x in (pull, inverse_a, inverse_b))
+    var_pull = pull.sub_(mean_pull[:, None]).square_().mul_(weight).sum(1)
+    var_b = inverse_b.sub_(mean_b[:, None]).square_().mul_(weight).sum(1)
+    (Ra, Rb), (ta, tb) = observed, variance
+    return Moments(
+        real=Ra - ta * mean_pull,
+        imag=Rb * (1 - tb * mean_b),
+        var_real=ta * (1 - ta * mean_a) + ta.square() * var_pull,
+        var_imag=tb * (1 - tb * mean_b) + (tb * Rb).square() * var_b,
+        count=weight.mul_(m).sum(1),
+    )
 
 
 @dataclass(frozen=True)
@@ -99,8 +104,8 @@ class Found:
     """What message passing found in some slots."""
 
     mean: Float[Tensor, "slots codewords"]
-    noise_var: float
-    """Per real use."""
+    noise_var: Float[Tensor, " slots"]
+    """Per real use, below zero where a slot has less than its share."""
 
 
 def widened_gamp(
@@ -147,8 +152,7 @@ def widened_gamp(
         nu = torch.cat([moments.var_real, moments.var_imag], 1)
     assert moments is not None  # at least one iteration
     # message passing sees each use as z plus noise of variance σ² + v
-    left = ((residual * (noise_var + v)).square() - v).double().mean() if len(y) else y.new_zeros(())
-    return Found(moments.count, max(float(left), 0.0))
+    return Found(moments.count, ((residual * (noise_var + v)).square() - v).double().mean(1))
 
 
 class Widened:
@@ -196,7 +200,8 @@ class Widened:
         some = y[:: max(1, len(y) // PILOT_SLOTS)]
         for _ in range(NOISE_PASSES if given is None and num_active >= 0.5 and not seen.gain_model.exact else 0):
             rate = expected_counts(num_active, popularity)
-            variance = self._run(some, rate, variance, seen.gain_model, self.settings.iterations).noise_var
+            found = self._run(some, rate, variance, seen.gain_model, self.settings.iterations)
+            variance = max(float(found.noise_var.mean()), 0.0)
         return num_active, variance
 
     def _decode(
@@ -206,13 +211,21 @@ class Widened:
             return popularity.new_zeros(len(y), len(popularity))
 
         def run(some: Tensor, rate: Tensor, iterations: int) -> Tensor:
+            if seen.gain_model.exact:  # GAMP, which weighs fewer counts in less time
+                return self.pilot.means(some, some.new_full((len(some),), noise_var), rate, iterations)
             return self._run(some, rate, noise_var, seen.gain_model, iterations).mean
 
         groups = [None if g is None else g[rows] for g in (seen.slot_layers, seen.bs_indices)]
         rate = expected_counts(num_active, popularity)
-        return soft_counts(run, y, rate, self.settings.iterations, *groups, chunk=AT_ONCE)
+        return soft_counts(run, y, rate, self.settings.iterations, *groups)
 
     def _run(self, y: Tensor, rate: Tensor, noise_var: float, model: GainModel, iterations: int) -> Found:
-        table = CountTable.of(largest_count(float(rate.max())))
-        prior = table.log_prior(rate, self.settings.agreement)
-        return widened_gamp(y, self.rows.to(y), noise_var, prior, rate, table, model, iterations=iterations)
+        table, rows = CountTable.of(largest_count(float(rate.max()))), self.rows.to(y)
+        size = max(1, AT_ONCE // (len(table.counts) * rate.shape[1]))
+        found = []
+        for first in range(0, len(y), size):
+            own = rate if len(rate) == 1 else rate[first : first + size]
+            prior = table.log_prior(own, self.settings.agreement)
+            part = y[first : first + size]
+            found.append(widened_gamp(part, rows, noise_var, prior, own, table, model, iterations=iterations))
+        return Found(torch.cat([part.mean for part in found]), torch.cat([part.noise_var for part in found]))
