@@ -39,7 +39,7 @@ def test_expected_counts_are_those_of_enumeration():
     many = received.expand(4000, -1, -1)  # chains side by side
     sampler = Sampler(many, codebook, log_shares(shares), noise_var, seeded(2))
     labels = sampler.anneal(sampler.start(channels), channels, heat=8.0)
-    found = sampler.expected_counts(sampler.sweep(labels, channels, 1.0)[0], channels).mean(0)
+    found = sampler.expected_counts(sampler.sweep(labels, channels, 1.0), channels).mean(0)
     torch.testing.assert_close(found, expected, atol=0.03, rtol=0)  # 16,000 dependent draws: about .01
 
 

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
+from aircomp.common.packing import unpack
 from aircomp.common.rng import generator
 from aircomp.decode.base import Decoded
 from aircomp.decode.receiver import Reception, check_complex_codebook, check_reception, conclude_blocks
@@ -73,27 +74,34 @@ class Sampler:
 
     def settle(self, chosen: Int[Tensor, "slots devices"], channels: Complex[Tensor, "devices antennas"]) -> Labels:
         """Say what labels leave unexplained."""
-        residual = self.received - torch.einsum("ka,sku->sau", channels, self.codebook[chosen])
+        return self._priced(chosen, self.received - torch.einsum("ka,sku->sau", channels, self.codebook[chosen]))
+
+    def _priced(self, chosen: Tensor, residual: Tensor) -> Labels:
         cost = torch.view_as_real(residual).square().sum((1, 2, 3)) / self.noise_var - self.log_share[chosen].sum(1)
         return Labels(chosen, residual, cost)
 
     def sweep(
-        self, labels: Labels, channels: Complex[Tensor, "devices antennas"], temperature: float
-    ) -> tuple[Labels, Float[Tensor, "slots codewords"]]:
-        """Draw every device's label once; return the labels and the expected counts."""
-        C, scale = self.codebook, self.noise_var * temperature
-        residual, chosen = labels.residual, labels.chosen.clone()
-        counts = torch.zeros(len(chosen), len(C))
-        for k, h in enumerate(channels):
-            power = float(h.abs().square().sum())
-            alone = torch.einsum("sau,a->su", residual, h.conj()) + power * C[chosen[:, k]]
-            log_weight = (2 * (alone @ C.mH).real - power) / scale + self.log_share
-            counts += torch.softmax(log_weight, 1)
+        self,
+        labels: Labels,
+        channels: Complex[Tensor, "devices antennas"],
+        temperature: float,
+        counts: Float[Tensor, "slots codewords"] | None = None,
+    ) -> Labels:
+        """Draw every device's label once; add the probabilities that it is drawn with to `counts`, where asked for."""
+        C, uses = self.codebook, 2 * self.codebook.shape[1]
+        scaled = unpack(C, uses).T * (2 / (self.noise_var * temperature))  # the real part of a product, in real numbers
+        residual, chosen = labels.residual.clone(), labels.chosen.clone()
+        for k, (h, power) in enumerate(zip(channels, channels.abs().square().sum(1).tolist(), strict=True)):
+            own = C[chosen[:, k]]
+            alone = torch.einsum("sau,a->su", residual, h.conj()).add_(own, alpha=power)
+            log_weight = torch.addmm(self.log_share, unpack(alone, uses), scaled)  # up to what all labels share
+            if counts is not None:
+                counts += torch.softmax(log_weight, 1)
             noise = torch.rand(log_weight.shape, generator=self.rng).clamp_(1e-12, 1 - 1e-7)
-            drawn = (log_weight - torch.log(-torch.log(noise))).argmax(1)  # a sample, by Gumbel's trick
-            residual = residual + h[None, :, None] * (C[chosen[:, k]] - C[drawn])[:, None, :]
+            drawn = log_weight.sub_(noise.log_().neg_().log_()).argmax(1)  # a sample, by Gumbel's trick
+            residual += h[None, :, None] * own.sub_(C[drawn])[:, None, :]
             chosen[:, k] = drawn
-        return self.settle(chosen, channels), counts
+        return self._priced(chosen, residual)
 
     def anneal(self, labels: Labels, channels: Complex[Tensor, "devices antennas"], heat: float = 1.0) -> Labels:
         """Cool down once.
@@ -103,7 +111,7 @@ class Sampler:
         """
         moving, easy = labels, EASY_NOISE / self.noise_var
         for temperature in _cooling(heat * max(1.0, easy)):
-            moving, _ = self.sweep(moving, channels, temperature)
+            moving = self.sweep(moving, channels, temperature)
         return labels.better_of(moving) if easy > 2 else moving
 
     def start(self, channels: Complex[Tensor, "devices antennas"]) -> Labels:
@@ -118,8 +126,7 @@ class Sampler:
         """Average the label probabilities of some sweeps at temperature one."""
         total = torch.zeros(len(labels.chosen), len(self.codebook))
         for _ in range(SWEEPS):
-            labels, counts = self.sweep(labels, channels, 1.0)
-            total += counts
+            labels = self.sweep(labels, channels, 1.0, total)
         return total / SWEEPS
 
     def find(self, channels: Complex[Tensor, "devices antennas"]) -> Labels:
