@@ -17,6 +17,7 @@ from aircomp.measure.information import (
     capacity_bits,
     draw_counts,
     entropy_bits,
+    exact_limit,
     signal_bits,
     signal_covariance,
 )
@@ -55,6 +56,27 @@ def test_entropy_of_counts_is_that_of_all_that_devices_can_choose(parts, num_act
     shares = torch.tensor(parts, dtype=torch.float64)
     expected = bits_of(listed(shares, num_active)[1])
     assert entropy_bits(shares, num_active) == pytest.approx(expected, abs=1e-9)
+
+
+@settings(deadline=None, max_examples=100)
+@given(weights, st.integers(1, 3), st.integers(0, 1000), st.floats(0, 1))
+def test_no_channel_is_exact_more_often_than_its_bits_allow(parts, num_active, seed, noise):
+    counts, prior = listed(torch.tensor(parts, dtype=torch.float64), num_active)
+    prior = prior[prior > 0]
+    rng = torch.Generator().manual_seed(seed)
+    wrong = torch.rand(len(prior), len(prior), generator=rng, dtype=torch.float64) ** 4 + 1e-9
+    channel = (1 - noise) * torch.eye(len(prior), dtype=torch.float64) + noise * wrong / wrong.sum(1, keepdim=True)
+    limit = exact_limit(mutual_bits(prior, channel), torch.tensor(parts, dtype=torch.float64), num_active)
+    assert float(prior @ channel.diagonal()) <= limit + 1e-9
+
+
+def test_the_limit_of_exact_slots_is_reached_by_equal_errors():
+    outcomes, right = 6, 0.7  # one device: all codewords are as likely
+    channel = torch.full((6, 6), (1 - right) / (outcomes - 1), dtype=torch.float64).fill_diagonal_(right)
+    bits = mutual_bits(torch.full((6,), 1 / 6, dtype=torch.float64), channel)
+    assert exact_limit(bits, torch.ones(6), 1) == pytest.approx(right, abs=1e-9)
+    assert exact_limit(10.0, torch.ones(6), 1) == 1.0
+    assert exact_limit(0.0, torch.ones(6), 1) == pytest.approx(1 / 6, abs=1e-6)
 
 
 def test_capacity_is_half_a_bit_a_use_at_zero_decibels():

@@ -4,6 +4,7 @@ r"""What the counts of a slot hold and what the channel can carry, in bits: limi
     SNR, uses ──────────────────────► capacity_bits   the most that any codebook brings across
     codebook, shares, K, noise ─────► signal_bits     the most that this codebook brings across
     bits, shares, K ────────────────► AccuracyLimit   the highest count accuracy that so many bits allow
+                                      exact_limit     the largest share of slots that they allow to be exact
 
 All hold for a slot of $K$ devices that choose their codewords independently with known shares $p$, and for slots that
 say nothing of each other. Real devices agree more than that, and differ by layer. Their counts hold less, so a
@@ -97,6 +98,33 @@ def draw_counts(
     labels = torch.multinomial(p, num_active * num_slots, replacement=True, generator=rng).reshape(num_slots, -1)
     counts = torch.zeros(num_slots, len(p), dtype=torch.int64, device=labels.device)
     return counts.scatter_add_(1, labels, torch.ones_like(labels)).to(shares.device)
+
+
+def exact_limit(bits: float, shares: Float[Tensor, " codewords"], num_active: int) -> float:
+    r"""Return the largest share of slots whose counts can all be right, for `bits` about each slot on average.
+
+    Fano's inequality: whoever knows what was decoded still lacks one answer, right or wrong, and if it is wrong, which of
+    the $M - 1$ other counts was sent. So a share $q$ of exact slots needs
+
+    $$H(x) - \text{bits} \le H(x \mid \hat x) \le h(q) + (1-q)\log_2(M-1), \qquad M = \binom{K+n-1}{K}.$$
+
+    The right side is concave in $q$ and falls from $q = 1/M$ on; the limit is where it meets the left side. The share over
+    slots with different bits is bounded by that of their mean, because the right side is concave.
+    """
+    lacking, codewords = entropy_bits(shares, num_active) - bits, int((shares > 0).sum())
+    outcomes = math.comb(num_active + codewords - 1, num_active)
+    if lacking <= 0 or outcomes == 1:
+        return 1.0
+
+    def unknown(q: float) -> float:
+        answer = -sum(p * math.log2(p) for p in (q, 1 - q) if p > 0)
+        return answer + (1 - q) * math.log2(outcomes - 1)
+
+    low, high = 1 / outcomes, 1.0
+    for _ in range(60):  # halves: to the precision of a float
+        middle = (low + high) / 2
+        low, high = (middle, high) if unknown(middle) >= lacking else (low, middle)
+    return high
 
 
 @dataclass(frozen=True)
