@@ -16,6 +16,7 @@ from aircomp.channel.signal import Gains, Symbols
 from aircomp.common.packing import unpack
 from aircomp.common.rng import generator
 from aircomp.decode.blind import Blind
+from aircomp.decode.blind_net import BlindNetSettings
 from aircomp.errors import ConfigError, PowerMismatch
 from aircomp.link import Link, communicate
 from aircomp.quantize.codebook import Quantizer, QuantizeSettings, build
@@ -73,11 +74,18 @@ CHANNELS = dict.fromkeys((*PHASELESS, "tuma"), hardened) | {
 
 @pytest.mark.seconds
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "semi-blind" else ()) for name in receiver_names()]
+    ("name", "settings"),
+    [
+        *(
+            pytest.param(name, None, marks=pytest.mark.slow if name in ("semi-blind", "blind-net") else ())
+            for name in receiver_names()
+        ),
+        ("blind-net", BlindNetSettings(memory=False)),
+    ],
 )
-def test_every_receiver_passes(name):
+def test_every_receiver_passes(name, settings):
     def make(codebook):
-        return make_receiver(name, unpack(codebook, 2 * codebook.shape[1]))
+        return make_receiver(name, unpack(codebook, 2 * codebook.shape[1]), settings)
 
     check_receiver(make, in_phase=name not in PHASELESS)
 

@@ -9,10 +9,12 @@ import torch
 from aircomp.common.gains import GainModel
 from aircomp.common.packing import pack
 from aircomp.decode.blind import Blind, BlindSettings
-from aircomp.decode.blind_net import LAYERS, BlindNet, features
+from aircomp.decode.blind_net import LAYERS, BlindNet, BlindNetSettings, features
 from aircomp.decode.multisource import Schedule, towards_sum
 from aircomp.decode.receiver import Reception
+from aircomp.decode.semi_blind import SHORTEST
 from aircomp.layer.blind_net import BlindLayer, BlindNetworks
+from aircomp.uplinks.receivers import make_receiver
 from helpers.draws import accuracy, seeded
 from helpers.radio import DEVICES, POPULARITY, hear, normal, qpsk
 
@@ -58,6 +60,32 @@ def test_trained_it_beats_untrained(antennas, snr_db, spread, gain):
         seen, counts = faded(pack(codebook), antennas, snr_db, slots=300, **spread)
         found.append(accuracy(Blind(pack(codebook), INDEPENDENT, net).receive(seen)[0].counts, counts))
     assert found[0] > found[1] + gain
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize(("antennas", "snr_db", "expected"), [(4, 0.0, 0.8), (8, 0.0, 0.98)])
+def test_where_gains_stay_it_remembers_them(antennas, snr_db, expected):
+    codebook, rng = BlindLayer.load().codebook, seeded(5)
+    gains = normal(antennas, DEVICES, 1, rng=rng).expand(-1, -1, 96)
+    received, counts, *_ = hear(gains, pack(codebook), snr_db, rng=rng)
+    seen = Reception(received, POPULARITY, num_active=float(DEVICES))
+    with_memory, without = (
+        accuracy(make_receiver("blind-net", codebook, BlindNetSettings(memory=memory)).receive(seen)[0].counts, counts)
+        for memory in (True, False)
+    )
+    assert with_memory > max(expected, without + 0.15)
+
+
+def test_where_gains_do_not_stay_it_counts_slot_by_slot():
+    layer = BlindLayer.load()
+    seen, _ = faded(pack(layer.codebook), 8, 5.0, slots=3 * SHORTEST)
+    short = tuple(slice(first, first + SHORTEST - 1) for first in range(0, 3 * SHORTEST - 3, SHORTEST - 1))
+    seen = replace(seen, received=seen.received[:, : short[-1].stop], blocks=short)
+    with_memory, without = (
+        make_receiver("blind-net", layer.codebook, BlindNetSettings(memory=memory)).receive(seen)
+        for memory in (True, False)
+    )
+    assert [torch.equal(a.mean, b.mean) for a, b in zip(with_memory, without, strict=True)] == [True] * 3
 
 
 def test_a_schedule_can_be_shorter_and_then_ends_alike():

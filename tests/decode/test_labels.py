@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from aircomp.decode import labels
 from aircomp.decode.labels import KnownChannels, Sampler, least_squares, log_shares
 from aircomp.decode.receiver import Reception
 from aircomp.decode.semi_blind import SemiBlind, cluster, strongest
@@ -51,6 +52,20 @@ def test_known_channels_are_counted_as_well_as_measured_before(antennas, snr_db,
         seen = Reception(received, POPULARITY, noise_var=noise_var, channels=channels[:, None])
         found.append(accuracy(KnownChannels(codebook).receive(seen)[0].counts, counts))
     assert sum(found) / 6 > expected
+
+
+def test_in_much_noise_more_sweeps_are_averaged_and_tell_more(monkeypatch):
+    more = []
+    for seed in range(4):
+        codebook, channels, received, counts, noise_var, _ = block(4, 0, 64, seed)
+        seen = Reception(received, POPULARITY, noise_var=noise_var, channels=channels[:, None])
+        found = []
+        for sweeps in (labels.NOISY_SWEEPS, labels.SWEEPS):
+            with monkeypatch.context() as patched:
+                patched.setattr(labels, "NOISY_SWEEPS", sweeps)
+                found.append(accuracy(KnownChannels(codebook).receive(seen)[0].counts, counts))
+        more.append(found[0] - found[1])
+    assert sum(more) / 4 > 0.005
 
 
 def test_channels_from_a_pilot_are_trusted_as_far_as_they_are_good():

@@ -155,7 +155,7 @@ def test_the_trained_receiver_sends_its_own_codewords_or_drawn_ones():
     )
     drawn = make_uplink(small)
     assert drawn.link.codebook.shape == (16, 32)
-    assert drawn.receiver.learned is not None
+    assert drawn.receiver.blind.learned is not None
 
 
 def test_trained_codewords_of_another_length_are_refused(tmp_path):

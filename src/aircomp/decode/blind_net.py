@@ -10,6 +10,9 @@ $$N_\mathrm{eff} = \frac{N_r^2}{\sum_{ab} r^{2|a-b|}}$$
 
 independent ones. At the end, the counts of a slot are brought to the number of devices, by a share that is learned as well.
 Untrained it is `aircomp.decode.blind`.
+
+Where gains stay for some slots, the second stage of `aircomp.decode.semi_blind` follows, with the learned codewords: it
+learns the gains of a block, which are the memory from slot to slot.
 """
 
 import math
@@ -39,6 +42,9 @@ class BlindNetSettings(Settings):
 
     agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
     """Probability that two devices of a slot choose alike beyond that of independent draws."""
+    memory: bool = True
+    """Whether the gains of every block are learnt from its slots, as `semi-blind` does: far better where gains stay for
+    a hundred slots, and slower."""
 
 
 class BlindNet(nn.Module):

@@ -23,8 +23,8 @@ from aircomp.decode.base import Decoded
 from aircomp.decode.receiver import Reception, check_complex_codebook, check_reception, conclude_blocks
 from aircomp.errors import ConfigError
 
-SWEEPS = 4
-"""At temperature one, whose label probabilities are averaged."""
+SWEEPS, NOISY_SWEEPS = 4, 32
+"""At temperature one, whose label probabilities are averaged; in much noise labels are uncertain, and more of them tell."""
 PASSES = 2
 """Anneals, of which every slot keeps the better one."""
 EASY_NOISE = 0.3
@@ -72,6 +72,11 @@ class Sampler:
     noise_var: float
     rng: torch.Generator
 
+    @property
+    def noisy(self) -> bool:
+        """Whether the labels of a slot are uncertain even with true channels."""
+        return self.noise_var >= EASY_NOISE / 2
+
     def settle(self, chosen: Int[Tensor, "slots devices"], channels: Complex[Tensor, "devices antennas"]) -> Labels:
         """Say what labels leave unexplained."""
         return self._priced(chosen, self.received - torch.einsum("ka,sku->sau", channels, self.codebook[chosen]))
@@ -109,10 +114,10 @@ class Sampler:
         In little noise every slot keeps the better labels, because single ones are stuck at times. In much noise the best
         labels fit the noise, and channels that are learnt from them drift; samples do not.
         """
-        moving, easy = labels, EASY_NOISE / self.noise_var
-        for temperature in _cooling(heat * max(1.0, easy)):
+        moving = labels
+        for temperature in _cooling(heat * max(1.0, EASY_NOISE / self.noise_var)):
             moving = self.sweep(moving, channels, temperature)
-        return labels.better_of(moving) if easy > 2 else moving
+        return moving if self.noisy else labels.better_of(moving)
 
     def start(self, channels: Complex[Tensor, "devices antennas"]) -> Labels:
         """Draw labels by popularity alone."""
@@ -124,10 +129,10 @@ class Sampler:
         self, labels: Labels, channels: Complex[Tensor, "devices antennas"]
     ) -> Float[Tensor, "slots codewords"]:
         """Average the label probabilities of some sweeps at temperature one."""
-        total = torch.zeros(len(labels.chosen), len(self.codebook))
-        for _ in range(SWEEPS):
+        total, sweeps = torch.zeros(len(labels.chosen), len(self.codebook)), NOISY_SWEEPS if self.noisy else SWEEPS
+        for _ in range(sweeps):
             labels = self.sweep(labels, channels, 1.0, total)
-        return total / SWEEPS
+        return total / sweeps
 
     def find(self, channels: Complex[Tensor, "devices antennas"]) -> Labels:
         """Return the better labels of several anneals."""

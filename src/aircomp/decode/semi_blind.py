@@ -20,7 +20,7 @@ from torch import Tensor
 from aircomp.common.rng import generator
 from aircomp.common.settings import Settings
 from aircomp.decode.base import Decoded
-from aircomp.decode.blind import Blind, BlindSettings
+from aircomp.decode.blind import Blind, BlindSettings, Learned
 from aircomp.decode.labels import MIN_NOISE, Labels, Sampler, least_squares, log_shares
 from aircomp.decode.receiver import Reception, check_complex_codebook, check_reception, conclude_blocks
 
@@ -30,6 +30,8 @@ STARTS, MEANS = 30, 15
 """Of k-means: starts, of which the tightest counts, and steps."""
 MOST_DEVICES = 64
 """More devices than that are left to the blind receiver: labels would take minutes."""
+SHORTEST = 8
+"""Slots of a block, at least: shorter ones are left to the blind receiver."""
 MIN_SAMPLES = 2
 """Samples for each channel, at least; blocks with fewer are left to the blind receiver."""
 WEAKEST = 4
@@ -75,13 +77,19 @@ class SemiBlind:
     Args:
         codebook: Unit-norm complex codewords, one a row.
         settings: Its options.
+        learned: Makes the schedule of the first decoding; None: the plain one.
     """
 
     side_information: tuple[str, ...] = ()
 
-    def __init__(self, codebook: Complex[Tensor, "codewords uses"], settings: SemiBlindSettings | None = None):
+    def __init__(
+        self,
+        codebook: Complex[Tensor, "codewords uses"],
+        settings: SemiBlindSettings | None = None,
+        learned: Learned | None = None,
+    ):
         self.codebook, self.settings = check_complex_codebook(codebook), settings or SemiBlindSettings()
-        self.blind = Blind(self.codebook, self.settings.blind)
+        self.blind = Blind(self.codebook, self.settings.blind, learned)
 
     @torch.no_grad()
     def receive(self, seen: Reception) -> list[Decoded]:
@@ -95,7 +103,7 @@ class SemiBlind:
 
     def _block(self, seen: Reception, first: Decoded, rows: slice, index: int) -> Decoded:
         number, Y = first.num_active, seen.received[:, rows].transpose(0, 1)
-        if not 0 < number <= MOST_DEVICES or len(Y) == 0:
+        if not 0 < number <= MOST_DEVICES or len(Y) < SHORTEST:
             return first
         noise_var = max(float(first.noise_var[0]), MIN_NOISE)
         rng = generator(0, "semi-blind", index)

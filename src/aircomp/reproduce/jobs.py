@@ -34,7 +34,7 @@ VERSIONS = {
     "disturbed": 1,
     "bias": 1,
     "exchanged": 1,
-    "faded": 1,
+    "faded": 2,
     "collect": 1,
     "pretrain": 2,
     "evaluate": 2,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jaxtyping import Float
+from jaxtyping import Complex, Float
 from torch import Tensor
 
 from aircomp.common.checks import check_choice
@@ -82,8 +82,7 @@ def make_receiver(
         case "widened":
             return Widened(pack(codebook), settings)
         case "blind-net":
-            agreement = (settings or BlindNetSettings()).agreement
-            return Blind(pack(codebook), BlindSettings(agreement=agreement), learned or BlindLayer.load().net)
+            return _trained(pack(codebook), settings or BlindNetSettings(), learned or BlindLayer.load().net)
         case "semi-blind":
             return SemiBlind(pack(codebook), settings)
         case "covariance":
@@ -92,6 +91,13 @@ def make_receiver(
             return MdAirComp(pack(codebook), settings)
         case _:
             return Blind(pack(codebook), settings)
+
+
+def _trained(codebook: Complex[Tensor, "codewords uses"], settings: BlindNetSettings, learned: Learned) -> Receiver:
+    blind = BlindSettings(agreement=settings.agreement)
+    if settings.memory:
+        return SemiBlind(codebook, SemiBlindSettings(blind=blind), learned)
+    return Blind(codebook, blind, learned)
 
 
 def receiver_codebook(
