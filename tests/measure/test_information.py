@@ -61,7 +61,7 @@ def test_entropy_of_counts_is_that_of_all_that_devices_can_choose(parts, num_act
 @settings(deadline=None, max_examples=100)
 @given(weights, st.integers(1, 3), st.integers(0, 1000), st.floats(0, 1))
 def test_no_channel_is_exact_more_often_than_its_bits_allow(parts, num_active, seed, noise):
-    counts, prior = listed(torch.tensor(parts, dtype=torch.float64), num_active)
+    _, prior = listed(torch.tensor(parts, dtype=torch.float64), num_active)
     prior = prior[prior > 0]
     rng = torch.Generator().manual_seed(seed)
     wrong = torch.rand(len(prior), len(prior), generator=rng, dtype=torch.float64) ** 4 + 1e-9
