@@ -9,12 +9,13 @@ from aircomp.fl.simulate import simulate
 from aircomp.link import Link, communicate
 from aircomp.measure.metrics import vector_nmse
 from aircomp.uplinks.base import UplinkContext
+from aircomp.uplinks.rate import short_settings
 from aircomp.uplinks.schemes import make_uplink
 from aircomp.uplinks.settings import UplinkSettings
 
 FIXED = UplinkSettings(name="gamp", energy="matched")
 AUTO = FIXED.changed(rate="auto")
-SHORT = FIXED.changed(**{"codeword_length": 16, "quantize.fragment_length": 5, "quantize.num_codewords": 32})
+SHORT = short_settings(AUTO).changed(rate="fixed")
 
 
 def updates(devices=10, params=4_010):
@@ -39,11 +40,11 @@ def test_short_codewords_are_sent_where_the_snr_of_the_last_round_allows(snr_db,
 
 
 def test_short_rounds_are_those_of_a_link_with_short_sizes():
-    """Up to rounding: the noise that the second round knows comes from a long one."""
+    """Nearly: the noise that the second round knows comes from a long one, and pilots tell it here alone."""
     given = updates()
     auto, short = rounds(AUTO, given, 10.0, 3)[1][2], rounds(SHORT, given, 10.0, 3)[1][2]
     assert torch.equal(auto.announced.downlink["codebook"], short.announced.downlink["codebook"])
-    assert vector_nmse(short.update, auto.update) < 0.01
+    assert vector_nmse(short.update, auto.update) < 0.05
 
 
 def test_both_sizes_take_the_same_uses_and_energy():
@@ -59,6 +60,19 @@ def test_more_of_the_update_arrives_than_with_fixed_sizes():
     truth = given[1:].mean(dim=0)
     auto, fixed = (rounds(settings, given, 10.0)[1][1] for settings in (AUTO, FIXED))
     assert vector_nmse(truth, auto.update) < 0.9 * vector_nmse(truth, fixed.update)
+
+
+@pytest.mark.seconds
+def test_the_error_of_short_codewords_falls_with_the_noise_to_nothing():
+    """Ten devices in 16 uses: message passing alone leaves an NMSE of some hundredths at every SNR."""
+    given, found = updates(), []
+    for snr_db in (10.0, 20.0, 30.0, float("inf")):
+        link, done = rounds(AUTO, given, snr_db)
+        found.append(link.uplink.diagnose(done[1].sent, done[1].announced, done[1].output))
+    errors = [each["update_nmse_soft"] for each in found]
+    assert errors[0] < 0.03
+    assert max(errors[1:]) < 2e-3
+    assert found[-1]["count_accuracy"] > 0.998
 
 
 def test_layers_tell_the_decoder_of_every_short_slot():

@@ -1,6 +1,8 @@
 """GAMP as a decoder: message passing with a Poisson prior on the counts.
 
 received ──► PilotEstimator: K, rates, noise ──► rates of every slot ──► GAMP on all slots ──► counts
+
+With short codewords the slots whose counts do not fit are decoded once more (`aircomp.decode.repair`).
 """
 
 from jaxtyping import Float
@@ -13,6 +15,10 @@ from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codeboo
 from aircomp.decode.heard import hear
 from aircomp.decode.pilot import PilotEstimator
 from aircomp.decode.prior import AGREEMENT
+from aircomp.decode.repair import repair
+
+FEW_USES = 16
+"""Codewords of so many uses or fewer leave message passing too little to average over: slots that do not fit are repaired."""
 
 
 class GampSettings(Settings):
@@ -66,4 +72,6 @@ class Gamp(BaseDecoder):
         shared, noise = self.pilot.estimate(heard.received, heard.popularity, heard.num_active, heard.noise_var)
         rate = self.pilot.slot_rates(heard.received, noise, shared.rate, seen.slot_layers, seen.bs_indices)
         mean = self.pilot.means(heard.received, noise, rate)
+        if self.codebook.shape[1] <= FEW_USES:
+            mean = repair(heard.received, heard.codebook, mean, noise, rate, shared.num_active)
         return heard.conclude(mean, noise, shared.num_active, shared.num_active_error)

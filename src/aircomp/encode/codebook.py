@@ -14,7 +14,7 @@ from aircomp.common.checks import check_choice, check_generator, check_number
 from aircomp.common.memory import check_memory
 from aircomp.errors import ConfigError, ShapeError
 
-CodebookKind = Literal["gaussian", "bernoulli", "two-bases", "bases", "low-coherence"]
+CodebookKind = Literal["gaussian", "bernoulli", "two-bases", "bases", "low-coherence", "low-coherence-real"]
 _STEPS, _STEP, _SHARPNESS = 300, 0.03, (1.0, 3.0)
 """Of the descent to low coherence: steps, their size, and how sharply the largest overlap counts, as powers of ten."""
 MOST_BASES, _FORMS = 9, 1000
@@ -38,7 +38,9 @@ def make_codebook(
             (two orthonormal bases with flat cross-correlation $1/\sqrt{l}$, the first rows in the first one), or `bases`
             (as many of them as it takes, with a cross-correlation of at most $1/\sqrt{l}$, or $\sqrt{2/l}$ for odd powers
             of two), or `low-coherence` (the largest $|c_i^H c_j|$ of codewords packed two uses to a complex one is small:
-            all that counts without a phase reference). Packed, gaussian codewords are complex Gaussian, bernoulli ones QPSK.
+            all that counts without a phase reference), or `low-coherence-real` (the same of codewords as they are: no sum of
+            some codewords is that of others, as it is with two bases: four codewords of one can be four of the other).
+            Packed, gaussian codewords are complex Gaussian, bernoulli ones QPSK.
         num_codewords: Number of rows.
         codeword_length: Channel uses of one codeword.
         rng: Where the randomness comes from.
@@ -56,7 +58,9 @@ def make_codebook(
         case "bernoulli":
             return _bernoulli(num_codewords, codeword_length, rng)
         case "low-coherence":
-            return _low_coherence(num_codewords, codeword_length, rng)
+            return _low_coherence(num_codewords, codeword_length, 2, rng)
+        case "low-coherence-real":
+            return _low_coherence(num_codewords, codeword_length, 1, rng)
         case "two-bases":
             return _bases(kind, num_codewords, codeword_length, 2, rng)
         case _:
@@ -143,23 +147,23 @@ def _apart(hadamard: Tensor, number: int) -> list[Tensor]:
     return [sign.to(hadamard.device) for sign in found[:number]]
 
 
-def _low_coherence(n: int, l: int, rng: torch.Generator) -> Tensor:  # noqa: E741
-    """Push complex codewords apart by gradient descent on the largest overlap, softened less and less."""
-    if l % 2:
+def _low_coherence(n: int, l: int, parts: int, rng: torch.Generator) -> Tensor:  # noqa: E741
+    """Push codewords apart by gradient descent on the largest overlap, softened less and less; two parts are complex."""
+    if l % parts:
         raise ConfigError(f"codeword_length = {l}: low-coherence takes two uses for a complex one; make it even")
     check_memory({"the overlaps of codewords (codewords)": 4 * 16 * n * n})
-    parts = torch.randn(n, l // 2, 2, dtype=torch.float64, generator=rng, device=rng.device)
+    entries = torch.randn(n, l // parts, parts, dtype=torch.float64, generator=rng, device=rng.device)
     with torch.enable_grad():
-        parts.requires_grad_()
-        optimizer = torch.optim.Adam([parts], lr=_STEP)
+        entries.requires_grad_()
+        optimizer = torch.optim.Adam([entries], lr=_STEP)
         for sharpness in torch.logspace(*_SHARPNESS, _STEPS).tolist():
-            rows = torch.nn.functional.normalize(parts.flatten(1), dim=1).unflatten(1, (-1, 2))
-            words = torch.view_as_complex(rows.contiguous())
+            rows = torch.nn.functional.normalize(entries.flatten(1), dim=1).unflatten(1, (-1, parts))
+            words = torch.view_as_complex(rows.contiguous()) if parts == 2 else rows.squeeze(2)
             overlaps = (words @ words.mH).abs().square() - torch.eye(n, dtype=torch.float64, device=rng.device)
             optimizer.zero_grad()
             (torch.logsumexp(sharpness * overlaps.flatten(), 0) / sharpness).backward()
             optimizer.step()
-    return torch.nn.functional.normalize(parts.detach().flatten(1), dim=1).float()
+    return torch.nn.functional.normalize(entries.detach().flatten(1), dim=1).float()
 
 
 def random_rotation(l: int, rng: torch.Generator) -> Tensor:  # noqa: E741

@@ -29,7 +29,7 @@ from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common.checks import check_type
 from aircomp.decode.base import Decoded, Decoder
 from aircomp.decode.copies import combine, estimate_snr_db
-from aircomp.decode.heard_pilots import hear_pilots, in_phase
+from aircomp.decode.heard_pilots import PilotEstimate, hear_pilots, in_phase
 from aircomp.decode.side import visible_side_information
 from aircomp.encode.codebook import count
 from aircomp.encode.energy import PEAK, codeword_energies, limited, scale_to_one
@@ -230,7 +230,7 @@ class DigitalUplink(Scheme):
             combined,
             kept.quantizer.popularity,
             num_active=None if told is None else told.num_active,
-            noise_var=None if self.context.snr_reference == "slot" else copies_noise,
+            noise_var=None if self.context.snr_reference == "slot" else copies_noise or self._told_noise(told),
             slot_layers=layers,
             bs_indices=own,
             quant_codebook=kept.quantizer.codebook,
@@ -247,6 +247,10 @@ class DigitalUplink(Scheme):
     def _follows_noise(self) -> bool:
         """Whether the next round depends on the noise of this one."""
         return self.settings.energy == "matched" or self.settings.rate == "auto"
+
+    def _told_noise(self, told: PilotEstimate | None) -> float | None:
+        """Return the noise that pilots tell; short codewords cannot: slots that were decoded wrongly look like noise."""
+        return told.noise_var if told is not None and self.settings.rate == "auto" else None
 
     def _num_pilots(self, slots: int) -> int:
         """Return how many slots carry pilots: quiet codewords leave the number of devices open."""

@@ -29,6 +29,11 @@ SHORT_FROM_DB = -22.0
 Training on digits gains one to four points by short codewords at -10 dB of all devices, and loses half a point at -15 dB
 (docs/notebook/2026-11-17-rate.md). The received SNR would not do: devices that choose alike raise it by up to 6 dB."""
 
+SHORT_CODEBOOK = "low-coherence-real"
+"""Of the short link: with two bases of 16 uses several counts make the same sum, and no decoder can tell them apart."""
+UNEQUAL_NOISE = 0.2
+"""Energies of short codewords are matched to at least this noise variance: unequal energies keep sums of codewords apart.
+Of 0, 0.05, 0.1 and 0.2 the last has the least update NMSE from 10 dB up (docs/notebook/2026-11-17-hybrid.md)."""
 LEAST_NOISE = 1e-30
 """Whose logarithm is finite."""
 
@@ -46,6 +51,7 @@ def short_settings(settings: UplinkSettings) -> UplinkSettings:
         raise ConfigError(f"uplink.rate = 'auto' divides sizes by {SHORTER}, and {' and '.join(odd)} cannot be divided")
     return settings.changed(
         **{
+            "codebook": SHORT_CODEBOOK if settings.codebook == "auto" else settings.codebook,
             "codeword_length": settings.codeword_length // SHORTER,
             "quantize.fragment_length": fragment // SHORTER,
             "quantize.num_codewords": words // SHORTER,
@@ -78,7 +84,10 @@ class RateUplink(Scheme):
         noise_var = remembered(memory, NOISE_VAR)
         enough = noise_var is not None and -10 * math.log10(self._uses * max(noise_var, LEAST_NOISE)) >= SHORT_FROM_DB
         link = self.short if enough else self.long
-        return link.broadcast(base_update, _scaled(memory, 1 / self._energy(link)), rng=rng)
+        memory = _scaled(memory, 1 / self._energy(link))
+        if link is self.short:
+            memory = {**memory, NOISE_VAR: memory[NOISE_VAR].clamp(min=UNEQUAL_NOISE)}
+        return link.broadcast(base_update, memory, rng=rng)
 
     def encode(
         self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator

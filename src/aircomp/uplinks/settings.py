@@ -63,7 +63,8 @@ class UplinkSettings(Settings):
         "codeword_length": needs("name", Except("ideal", LEARNED_ANALOG)) + needs("layer", None),
         "energy": needs("name", *UNEQUAL, refused=True),
         "peak": (Needs({"energy": ("matched",), "name": (*ANALOG, *TDMA)}),),
-        "rate": needs("name", *UNEQUAL, refused=True) + needs("codebook", "auto", "two-bases", refused=True),
+        "rate": needs("name", *UNEQUAL, refused=True)
+        + needs("codebook", "auto", "two-bases", "low-coherence-real", refused=True),
         "pilots": needs(
             "name",
             Except(
