@@ -6,6 +6,7 @@ import torch
 
 from aircomp.common.artefact import read_json, read_tensors
 from aircomp.decode.amp_da_net import AmpDaNet
+from aircomp.decode.pilot import PilotEstimator
 from aircomp.encode.learned import CodebookSettings
 from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
 from aircomp.layer import CommunicationLayer
@@ -14,9 +15,9 @@ from aircomp.train import loss as losses
 from aircomp.train.fit import pretrain, validation_batches
 from aircomp.train.fragments import save_round
 from aircomp.train.recipe import PretrainSettings, load_preset, preset_names
-from aircomp.train.rounds import load_rounds
+from aircomp.train.rounds import load_rounds, make_batch
 from aircomp.train.state import Progress
-from aircomp.train.step import LayerModel, batch_loss, train_step
+from aircomp.train.step import NOISE_ERROR, TOLD_ERROR, LayerModel, batch_loss, train_step
 from helpers.records import read_lines, without_times
 from helpers.settings import TRAINING
 
@@ -267,3 +268,28 @@ def test_presets_hold_the_papers_numbers():
     assert (paper.net.num_layers, paper.net.filters, paper.net.kernel) == (10, 32, 3)
     with pytest.raises(ConfigError, match="did you mean 'short'"):
         load_preset("shrt")
+
+
+@pytest.mark.parametrize("reference", ["slot", "round"])
+def test_training_may_start_from_what_a_whole_round_tells(reference, collection, monkeypatch):
+    settings = QUICK.changed(**{"data.estimates": "round", "data.side_information": True})
+    batch = make_batch(load_rounds([collection], settings.data, seed=0).train[0], torch.arange(40), 5.0, reference)
+    model = LayerModel(settings, 16)
+    monkeypatch.setattr(PilotEstimator, "estimate", None)  # nothing is estimated
+    started = {}
+
+    def unroll(received, codebook, rate, noise_var, **held):
+        started.update(received=received, rate=rate, noise=noise_var, held=held)
+        return AmpDaNet.unroll(model.net, received, codebook, rate, noise_var, **held)
+
+    monkeypatch.setattr(model.net, "unroll", unroll)
+    terms = batch_loss(model, batch, settings.loss, rng=torch.Generator().manual_seed(0))
+    assert torch.isfinite(terms.total)
+    terms.total.backward()
+    assert model.codebook.base.grad is not None
+    assert started["held"] == {"hold_total": True}
+    assert float(started["rate"].sum(1)[0]) == pytest.approx(batch.num_active, rel=4 * TOLD_ERROR)
+    sent = batch.counts @ model.codebook().detach()
+    noise = (started["received"].detach() - sent).square().mean()
+    # 40 slots of 16 uses: the noise's own power is within 3·√(2/640); what is told of it within four standard errors
+    assert float(started["noise"].mean()) == pytest.approx(float(noise), rel=3 * (2 / 640) ** 0.5 + 4 * NOISE_ERROR)

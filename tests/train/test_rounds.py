@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from aircomp.decode.estimate import smooth
 from aircomp.decode.side import STRENGTH
 from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError, ConfigError
@@ -262,3 +263,14 @@ def test_rounds_are_quantised_anew_for_another_number_of_codewords(collection):
     split = load_rounds([collection], RoundsSettings(num_codewords=4), seed=0)
     assert {len(saved.popularity) for saved in split.train} == {4}
     assert all(int(saved.indices.max()) < 4 for saved in split.train)
+
+
+def test_a_batch_knows_the_shares_that_its_round_tells(tmp_path, synthetic_round):
+    for index in range(3):
+        save_round(tmp_path, index, synthetic_round(index))
+    loaded = load_rounds([tmp_path], RoundsSettings(side_information=True), seed=0).train[0]
+    chosen = count(loaded.indices.long(), 16).sum(0) + 1.0
+    chosen, slots = chosen / chosen.sum(), torch.arange(4)
+    deaf, clear = (make_batch(loaded, slots, snr_db, "round").shares for snr_db in (-40.0, 60.0))
+    torch.testing.assert_close(clear, chosen, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(deaf, smooth(loaded.popularity.double(), 60).float(), rtol=1e-2, atol=1e-4)

@@ -187,13 +187,10 @@ class AmpDaNet(nn.Module):
             codebook.detach(), snr_reference=snr_reference, agreement=self.settings.agreement, **BATCH_ESTIMATE
         )
         shared, start_noise = self.begin(pilot, received.detach(), popularity, num_active, given)
-        rate = shared.rate
-        if log_ratio is not None and rate.any():
-            rate = rate.sum() * torch.softmax(rate.log() + log_ratio, dim=1)
         return self.unroll(
             received,
             codebook,
-            rate,
+            rates_of_slots(shared.rate, log_ratio),
             start_noise,
             hold_total=num_active is not None or self.settings.total == "estimate",
             hold_noise=given is not None,
@@ -350,6 +347,15 @@ class AmpDaNetDecoder(BaseDecoder):
                 high,
                 num_active,
             )
+
+
+def rates_of_slots(
+    rate: Float[Tensor, " codewords"], log_ratio: Float[Tensor, "slots codewords"] | None
+) -> Float[Tensor, "*slots codewords"]:
+    """Return what to expect of every slot, if it is known how much likelier than in the round each codeword is there."""
+    if log_ratio is None or not rate.any():
+        return rate
+    return rate.sum() * torch.softmax(rate.log() + log_ratio, dim=1)
 
 
 def _by_codeword(rate: Float[Tensor, "#slots codewords"]) -> Float[Tensor, "#slots codewords"]:

@@ -13,6 +13,7 @@ every slot rates of its own.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import get_args
 
 import torch
@@ -75,7 +76,11 @@ class PilotEstimator:
             agreement,
         )
         self.iterations, self.pilot_passes, self.fit_steps = iterations, pilot_passes, fit_steps
-        self.direction = counting_direction(codebook)
+
+    @cached_property
+    def direction(self) -> Float[Tensor, " uses"] | None:
+        """Where the devices of a round are counted, if all codewords have a direction in common."""
+        return counting_direction(self.codebook)
 
     @torch.no_grad()
     def slot_rates(
@@ -124,7 +129,7 @@ class PilotEstimator:
         if noise_var is None and self.pilot_passes:
             shared = replace(shared, noise_var=max(shared.noise_var, PILOT_NOISE * power))
         for _ in range(self.pilot_passes if len(received) and shared.rate.any() else 0):
-            noise = self._spread(received, shared.noise_var) if noise_var is None else noise_var
+            noise = self.noise_of_slots(received, shared.noise_var) if noise_var is None else noise_var
             pilot = self._pilot(received[::stride], noise[::stride], shared.rate, power)
             doubt = min(1.0, pilot.unsure / shared.num_active)
             again = reestimate_round(
@@ -132,7 +137,7 @@ class PilotEstimator:
             )
             again = again if error is None else replace(again, num_active_error=error)
             shared = pilot.refine(again, known["noise_var"], MODEL_SHARE if error is None else 0.0)
-        return shared, self._spread(received, shared.noise_var) if noise_var is None else noise_var
+        return shared, self.noise_of_slots(received, shared.noise_var) if noise_var is None else noise_var
 
     def _run(
         self,
@@ -170,7 +175,7 @@ class PilotEstimator:
         noise, unsure, *counts = torch.cat(sums).double().mean(0).split([1, 1, len(rate)])
         return _Pilot(counts[0], float(unsure), min(float(noise), power))
 
-    def _spread(self, received: Float[Tensor, "slots uses"], noise_var: float) -> Float[Tensor, " slots"]:
+    def noise_of_slots(self, received: Float[Tensor, "slots uses"], noise_var: float) -> Float[Tensor, " slots"]:
         r"""Return the noise variance of every slot from its mean over the round.
 
         Where the noise follows the slot's own power, one SNR Γ holds for the round and $|y|^2/l \approx (1+Γ)\sigma^2$:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from aircomp.common import rng as rngs
 from aircomp.common.settings import Settings
+from aircomp.decode.estimate import smooth
 from aircomp.decode.side import STRENGTH
 from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError, ConfigError
@@ -74,6 +75,9 @@ class RoundsSettings(Settings):
     """Share of the batches whose devices choose independently by a Zipf law with an exponent from 0 to 2 (paper: none)."""
     num_codewords: int | None = Field(default=None, ge=2, le=MAX_CODEWORDS)
     """Quantise anew with so many codewords; needs raw fragments. None: as the rounds were collected."""
+    estimates: Literal["batch", "round"] = "batch"
+    """What decoding a batch starts from: estimates of rates and noise from its own slots, or about those that all slots of
+    its round would tell, as where the layer is used. These take no time to find."""
     side_information: bool = False
     """Whether slots have rates of their own, from side information: their layer and the base station's codeword
     (paper: no)."""
@@ -176,6 +180,8 @@ class Batch:
 
     counts: Float[Tensor, "slots codewords"]
     popularity: Float[Tensor, " codewords"]
+    shares: Float[Tensor, " codewords"]
+    """How often devices choose each codeword, about as a decoder finds it from the whole round."""
     quant_codebook: Float[Tensor, "codewords fragment"]
     mean_fragments: Float[Tensor, "slots fragment"] | None
     num_active: int
@@ -191,6 +197,7 @@ class Batch:
             self,
             counts=self.counts.to(device),
             popularity=self.popularity.to(device),
+            shares=self.shares.to(device),
             quant_codebook=self.quant_codebook.to(device),
             mean_fragments=None if raw is None else raw.to(device),
             log_ratio=None if ratio is None else ratio.to(device),
@@ -426,6 +433,7 @@ def make_batch(
     return Batch(
         counts=counts,
         popularity=saved.popularity,
+        shares=_shares(saved, snr_db),
         quant_codebook=saved.quant_codebook,
         mean_fragments=None if saved.mean_fragments is None else saved.mean_fragments[slots],
         num_active=len(saved.indices),
@@ -442,7 +450,24 @@ def _log_ratio(
     if not saved.groups:
         return None
     groups = list(saved.groups.values())
-    sums = groups[0].sums.sum(0) + 1
-    shares = sums / sums.sum()
-    told = 1 / (1 + UNTOLD * 10 ** (-snr_db / 10))
-    return told * torch.stack([group.log_ratio(slots, counts, shares) for group in groups]).sum(0)
+    shares = _chosen(saved)
+    return _told(snr_db) * torch.stack([group.log_ratio(slots, counts, shares) for group in groups]).sum(0)
+
+
+def _shares(saved: TrainingRound, snr_db: float) -> Float[Tensor, " codewords"]:
+    """Return what a round tells of its shares: from the base station's popularity so far towards the devices' as is told."""
+    own = smooth(saved.popularity.double(), saved.num_slots).to(saved.popularity)
+    if not saved.groups:
+        return own
+    return torch.softmax(torch.lerp(own.log(), _chosen(saved).log(), _told(snr_db)), dim=0)
+
+
+def _chosen(saved: TrainingRound) -> Float[Tensor, " codewords"]:
+    """Return how often the devices of a round with groups chose each codeword, none of them never."""
+    sums = next(iter(saved.groups.values())).sums.sum(0) + 1
+    return sums / sums.sum()
+
+
+def _told(snr_db: float) -> float:
+    """Return how much of the logarithms a first decoding tells."""
+    return 1 / (1 + UNTOLD * 10 ** (-snr_db / 10))

@@ -8,11 +8,14 @@ Batch ── counts · C + noise ──► AmpDaNet ──► soft counts, K̂ �
 import math
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from aircomp.channel.awgn import transmit
+from aircomp.channel.awgn import superpose, transmit
+from aircomp.channel.snr import noise_variance
 from aircomp.common import rng as rngs
-from aircomp.decode.amp_da_net import AmpDaNet, NetOutput
+from aircomp.decode.amp_da_net import AmpDaNet, NetOutput, rates_of_slots
+from aircomp.decode.pilot import PilotEstimator
 from aircomp.encode.learned import LearnedCodebook
 from aircomp.errors import ConfigError, TrainingDiverged
 from aircomp.train import loss as losses
@@ -22,6 +25,8 @@ from aircomp.train.rounds import Batch
 
 TOLD_ERROR = 0.06
 """Standard deviation of the logarithm of the number of devices that a batch is told: 0.6 of ten."""
+NOISE_ERROR = 0.05
+"""… and of the mean noise variance."""
 
 
 class LayerModel(nn.Module):
@@ -32,13 +37,14 @@ class LayerModel(nn.Module):
         rng = rngs.generator(settings.seed, "learned codebook")
         self.codebook = LearnedCodebook(settings.codebook, num_codewords, settings.codeword_length, rng=rng)
         self.net = AmpDaNet(settings.net, rng=rngs.generator(settings.seed, "decoder weights"))
+        self.estimates = settings.data.estimates
 
     def forward(self, batch: Batch, *, rng: torch.Generator) -> NetOutput:
         """Send a batch over the channel and decode it, from the estimates that the decoder itself would start from.
 
-        They are of the batch, where those of the decoder are of the whole round; the more slots a batch has, the more
-        alike they are (`batch_slots`). A number of devices that stays as estimated is given to the batch, about as wrong
-        as a whole round would tell it: a batch alone tells much less.
+        Those of the decoder are of the whole round, and a batch alone tells much less. So a number of devices that stays as
+        estimated is given to the batch, about as wrong as a whole round would tell it, and so are rates and noise where
+        the recipe asks for it (`data.estimates`).
         """
         codebook = self.codebook()
         received = transmit(
@@ -53,6 +59,9 @@ class LayerModel(nn.Module):
         if self.net.settings.total == "estimate":
             wrong = torch.randn((), generator=rng, device=rng.device).item()
             num_active = batch.num_active * math.exp(TOLD_ERROR * wrong)
+            if self.estimates == "round":
+                rate = rates_of_slots(num_active * batch.shares, batch.log_ratio)
+                return self.net.unroll(received, codebook, rate, self._noise(received, batch, rng), hold_total=True)
         return self.net(
             received,
             codebook,
@@ -61,6 +70,16 @@ class LayerModel(nn.Module):
             snr_reference=batch.snr_reference,
             log_ratio=batch.log_ratio,
         )
+
+    def _noise(self, received: Tensor, batch: Batch, rng: torch.Generator) -> Float[Tensor, " slots"]:
+        """Return the noise variance of every slot, about as a decoder finds it from the whole round."""
+        codebook = self.codebook().detach()
+        clean = superpose(batch.counts, codebook)
+        noise = noise_variance(clean, batch.snr_db, batch.snr_reference, num_active=batch.num_active)
+        wrong = torch.randn((), generator=rng, device=rng.device).item()
+        mean = float(noise.double().mean()) * math.exp(NOISE_ERROR * wrong)
+        pilot = PilotEstimator(codebook, snr_reference=batch.snr_reference)
+        return pilot.noise_of_slots(received.detach(), mean)
 
 
 def batch_loss(model: LayerModel, batch: Batch, weights: losses.LossSettings, *, rng: torch.Generator) -> losses.Terms:
