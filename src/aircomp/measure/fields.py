@@ -156,7 +156,12 @@ FIELDS = {
     "peak_power": Field("peak power", "The largest energy of a device in one channel use.", "codewords"),
     "pilot_share": Field("pilots", "The share of the channel uses that carry pilots."),
     "downlink_bits": Field("downlink", "What the base station broadcasts before a round.", "bits"),
-    "base_station_gflop": Field("decoder work", "The arithmetic of decoding one round, estimated.", "GFLOP"),
+    "base_station_gflop": Field(
+        "decoder work",
+        "The arithmetic of decoding one round at one antenna, estimated; zero for schemes that are told the result or whose "
+        "bits are taken as free of errors.",
+        "GFLOP",
+    ),
     "samples_per_second": Field("samples per second", "How many training samples are processed in a second."),
     "plain_samples_per_second": Field("plain version, samples per second", "The same for the plain version."),
     "slots_per_second": Field("slots per second", "How many slots are decoded in a second."),
