@@ -15,10 +15,11 @@ from aircomp.decode.receiver import Reception
 from aircomp.decode.rounding import round_to_sum
 from aircomp.decode.table import CountTable
 from aircomp.decode.widened import Widened, WidenedSettings, widened_gamp
+from aircomp.encode.codebook import count
 from aircomp.errors import ConfigError
 from aircomp.plain.widened import widened as plain
-from helpers.draws import accuracy, seeded
-from helpers.radio import DEVICES, POPULARITY, hear, qpsk
+from helpers.draws import accuracy, draw_indices, seeded
+from helpers.radio import DEVICES, POPULARITY, hear, normal, qpsk
 
 INDEPENDENT = WidenedSettings(agreement=0.0)
 """Devices of these rounds choose independently."""
@@ -63,7 +64,12 @@ def test_without_spread_it_is_gamp():
 
 
 @pytest.mark.parametrize(
-    ("degrees", "snr_db", "expected"), [(0, 0, 0.47), (0, 5, 0.91), (10, 5, 0.87), (30, 5, 0.75), (30, 10, 0.98)]
+    ("degrees", "snr_db", "expected"),
+    [
+        *((0, 0, 0.47), (0, 5, 0.91), (0, 10, 1.0)),
+        *((10, 0, 0.44), (10, 5, 0.87), (10, 10, 1.0)),
+        *((30, 0, 0.37), (30, 5, 0.75), (30, 10, 0.98)),
+    ],
 )
 def test_it_counts_as_well_behind_a_phase_error_as_measured_before(degrees, snr_db, expected):
     rng = seeded(degrees)
@@ -89,7 +95,11 @@ def test_the_wide_likelihood_is_what_withstands_the_phase():
 
 @pytest.mark.parametrize(
     ("control", "rho", "snr_db", "expected"),
-    [("inversion", 1.0, 5, 0.68), ("inversion", 0.95, 10, 0.85), ("phase", 1.0, 10, 0.75)],
+    [
+        *(("inversion", 1.0, 0, 0.29), ("inversion", 1.0, 5, 0.68), ("inversion", 1.0, 10, 0.99)),
+        *(("inversion", 0.95, 0, 0.26), ("inversion", 0.95, 5, 0.54), ("inversion", 0.95, 10, 0.85)),
+        *(("phase", 1.0, 0, 0.33), ("phase", 1.0, 5, 0.59), ("phase", 1.0, 10, 0.75)),
+    ],
 )
 def test_it_counts_as_well_behind_power_control_as_measured_before(control, rho, snr_db, expected):
     slots, rng = 300, seeded(7)
@@ -104,6 +114,24 @@ def test_it_counts_as_well_behind_power_control_as_measured_before(control, rho,
     mean = Widened(codebook, INDEPENDENT).receive(seen)[0].mean
     rounded = torch.cat([round_to_sum(mean[i : i + 1], int(counts[i].sum())) for i in range(slots)])
     assert accuracy(rounded, counts) > expected - 0.035  # 300 slots: a standard error of .012
+
+
+@pytest.mark.parametrize(("snr_db", "expected"), [(5, 0.70), (10, 0.97)])
+def test_it_counts_late_devices_as_well_as_measured_before(snr_db, expected):
+    """Each device is late by up to three tenths of a complex use, anew in every slot."""
+    slots, rng = 300, seeded(3)
+    codebook, indices = qpsk(rng), draw_indices(POPULARITY, slots, DEVICES, rng=rng)
+    late, sent = 0.3 * torch.rand(DEVICES, slots, 1, generator=rng), codebook[indices]
+    heard = ((1 - late) * sent + late * torch.nn.functional.pad(sent, (1, 0))[..., :-1]).sum(0)
+    noise_var = DEVICES / (32 * 10 ** (snr_db / 10))
+    heard = heard + math.sqrt(noise_var) * normal(slots, 32, rng=rng)
+    settings = ChannelSettings(kind="fading", rician_factor=1e6, errors={"timing": 0.3})
+    model = Fading(settings, PowerSettings(control="inversion")).gain_model
+    seen = Reception(heard[None], POPULARITY, num_active=10.0, noise_var=noise_var, gain_model=model)
+    found = accuracy(Widened(codebook, INDEPENDENT).receive(seen)[0].counts, count(indices, 128))
+    assert found > expected - 0.03
+    naive = Widened(codebook, INDEPENDENT).receive(replace(seen, gain_model=GainModel()))[0]
+    assert found > accuracy(naive.counts, count(indices, 128)) + 0.02
 
 
 def test_silence_is_counted_block_by_block():

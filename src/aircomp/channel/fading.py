@@ -169,7 +169,10 @@ class Fading:
         arriving = csi.behind_beams
         assert arriving is not None
         assert csi.level is not None
-        values = (arriving.values[:, :, 0] / csi.level)[csi.at_devices.scale != 0].to(torch.complex128)
+        values = arriving.values[:, :, 0] / csi.level
+        if csi.offsets is not None:  # a late device's codeword is weaker; what comes late is noise to it
+            values = (1 - csi.offsets.timing[:, None]).to(values) * values
+        values = values[csi.at_devices.scale != 0].to(torch.complex128)
         mean, var_real = float(values.real.mean()), float(values.real.var())
         return GainModel(mean, var_real, float(values.imag.square().mean()), spread, silence)
 
@@ -284,7 +287,8 @@ def _offsets(errors: ErrorSettings, drawn: Drawn) -> Offsets | None:
 
 
 def _has_spread(errors: ErrorSettings, power: PowerSettings) -> bool:
-    return power.control == "phase" or errors.csi_correlation < 1 or errors.phase_deg > 0 or errors.power_db > 0
+    spread = errors.csi_correlation < 1 or errors.phase_deg > 0 or errors.power_db > 0 or errors.timing > 0
+    return spread or power.control == "phase"
 
 
 def add_up(signal: Signal, csi: Csi) -> tuple[Complex[Tensor, "antennas slots pairs"], int]:
