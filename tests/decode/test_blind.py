@@ -50,13 +50,18 @@ def test_message_passing_in_silence_finds_nothing():
 
 @pytest.mark.parametrize(
     ("antennas", "snr_db", "expected"),
-    [(8, 0, 0.76), (8, 5, 0.92), (8, 10, 0.93), (4, 5, 0.84), (1, 5, 0.34), (64, 0, 0.99)],
+    [
+        *((1, 0, 0.13), (1, 5, 0.34), (1, 10, 0.60)),
+        *((4, 0, 0.49), (4, 5, 0.84), (4, 10, 0.88)),
+        *((8, 0, 0.76), (8, 5, 0.92), (8, 10, 0.93)),
+        *((64, 0, 0.99), (64, 5, 0.99), (64, 10, 0.99)),
+    ],
 )
 def test_it_counts_as_well_as_measured_before(antennas, snr_db, expected):
     codebook, received, counts, noise_var, _ = blind_round(antennas, snr_db, slots={64: 60}.get(antennas, 200))
     seen = Reception(received, POPULARITY, num_active=10.0, noise_var=noise_var)
     found = accuracy(Blind(codebook, INDEPENDENT).receive(seen)[0].counts, counts)
-    assert found > expected - 0.03  # 200 slots: a standard error of .015 at most
+    assert found > expected - 0.045  # .03, and a standard error of .015 at most with 200 slots
 
 
 @pytest.mark.parametrize("snr_db", [0, 10])

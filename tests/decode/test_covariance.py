@@ -41,10 +41,15 @@ def test_maximum_likelihood_meets_the_conditions_of_a_maximum():
 
 
 @pytest.mark.parametrize(
-    ("fit", "snr_db", "expected"), [("nnls", 0, 0.51), ("nnls", 10, 0.73), ("ml", 0, 0.63), ("ml", 10, 0.80)]
+    ("fit", "antennas", "snr_db", "expected"),
+    [
+        *(("nnls", 8, 0, 0.51), ("nnls", 8, 5, 0.70), ("nnls", 8, 10, 0.73)),
+        *(("ml", 8, 0, 0.63), ("ml", 8, 5, 0.80), ("ml", 8, 10, 0.80)),
+        *(("nnls", 64, 0, 0.98), ("nnls", 64, 5, 0.99), ("nnls", 64, 10, 1.0)),
+    ],
 )
-def test_they_count_as_well_as_measured_before(fit, snr_db, expected):
-    codebook, received, counts, noise_var, _ = faded(8, snr_db, 120)
+def test_they_count_as_well_as_measured_before(fit, antennas, snr_db, expected):
+    codebook, received, counts, noise_var, _ = faded(antennas, snr_db, 120)
     seen = Reception(received, POPULARITY, num_active=10.0, noise_var=noise_var)
     found = Covariance(codebook, CovarianceSettings(fit=fit)).receive(seen)[0]
     assert accuracy(found.counts, counts) > expected - 0.03  # 120 slots: a standard error of .015

@@ -252,6 +252,28 @@ def test_ca_dsgd_sends_what_a_dsgd_does_over_white_noise():
     assert torch.equal(*both)
 
 
+@pytest.mark.parametrize(("degrees", "floor"), [(10.0, 0.031), (20.0, 0.130), (30.0, 0.315)])
+def test_uncoded_signals_have_the_floor_of_their_phase_errors(degrees, floor):
+    """Without noise, as many numbers as uses, devices that do not agree: the relative error is e^(s²) − 1."""
+    assert math.expm1(math.radians(degrees) ** 2) == pytest.approx(floor, rel=0.02)
+    given = torch.randn(11, 200_000, generator=torch.Generator().manual_seed(0))
+    settings = ChannelSettings(
+        kind="fading", snr_db=200.0, rician_factor=1e6, block_slots=1, errors={"phase_deg": degrees}
+    )
+    channel = make_channel(settings, PowerSettings(control="phase"))
+    uplink = make_uplink(UplinkSettings(name="baa", codeword_length=20), UplinkContext(block_uses=64))
+    done = exchange(uplink, given, 0.0, channel=channel)
+    gains = channel.sound(10, done.announced.num_uses, rng=rngs.generator(0, "fading", 0)).with_power
+    kept = done.announced.kept
+    heard = gains.of_slots(kept.carrier.air.slots, 20).sum(0).real.mean(1)  # what the pilot of every block tells
+    weights = (heard / (10 * channel.gain_model.mean))[kept.carrier.air.rows, None].expand(-1, kept.carrier.per_slot)
+    found = take(done.update, kept.chosen) * kept.carrier.numbers_of(weights)
+    truth = take(done.sent.reconstruction.mean(0), kept.chosen)
+    error = float((found - truth).square().sum() / truth.square().sum())
+    # 31,250 phases, whose squares deviate by their mean times the root of two: .8 %
+    assert error == pytest.approx(math.expm1(math.radians(degrees) ** 2), rel=0.02)
+
+
 # ── a composite pilot ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
