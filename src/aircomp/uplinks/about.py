@@ -46,6 +46,7 @@ ABOUT = {
     "tuma": About("codewords of the codebook of its zone", "any, with fading", "Okumuş et al. 2025"),
     "covariance": About(_CODEWORD, "any", "Fengler et al. 2021"),
     "analog": About("its update, uncoded; layers with small updates louder", "in phase", _OURS),
+    "hybrid": About("its update, as whole numbers and uncoded remainders", "in phase", _OURS),
     "baa": About("its update, uncoded", "in phase", "Zhu et al. 2020"),
     "cotaf": About("its update, uncoded; the longest update sets the scale", "in phase", "Sery et al. 2021"),
     "fed-ota": About("its update, uncoded", "in phase, behind a beam", "Yang et al. 2020"),

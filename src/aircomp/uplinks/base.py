@@ -15,12 +15,15 @@ from torch import Tensor
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import Signal, slot_blocks
 from aircomp.common.snr import SnrReference
-from aircomp.errors import ConfigError
+from aircomp.errors import ArtefactError, ConfigError
 from aircomp.measure.metrics import vector_nmse
 from aircomp.uplinks.outputs import Output
 
 Memory = Mapping[str, Tensor]
 """What an uplink keeps from round to round, by name: part of the run's state, saved in its checkpoints."""
+
+NOISE_VAR = "noise_var"
+"""What links remember whose next round depends on it: the noise variance of a channel use, as they estimated it last."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,16 @@ class Uplink(Protocol):
     def diagnose(self, sent: Sent, announced: Announced, output: Any) -> dict[str, float]:
         """Compare what was sent with what was received: metrics only, never fed back."""
         ...
+
+
+def remembered(memory: Memory, name: str) -> float | None:
+    """Return a number of the last round, which may come from a file."""
+    found = memory.get(name)
+    if found is not None and (found.numel() != 1 or not found.is_floating_point()):
+        raise ArtefactError(
+            f"the uplink remembers {name} as {found.dtype} {list(found.shape)}; expected one number, so start the run anew"
+        )
+    return None if found is None else float(found)
 
 
 def where_speaking(messages: Float[Tensor, "devices params"], csi: AtDevices, uses: int) -> Tensor:

@@ -36,18 +36,17 @@ from aircomp.encode.energy import PEAK, codeword_energies, limited, scale_to_one
 from aircomp.encode.pilots import WithPilots, last_slots, num_pilots, pilot_sequence
 from aircomp.encode.schedule import choose_repeat, leave_out, put_slots, schedule, take_slots
 from aircomp.encode.signal import Codewords
-from aircomp.errors import ArtefactError, ConfigError
+from aircomp.errors import ConfigError
 from aircomp.measure import metrics
 from aircomp.quantize.codebook import Quantizer, build
 from aircomp.quantize.fragment import join, num_slots, split
 from aircomp.quantize.nearest import lookup, nearest
-from aircomp.uplinks.base import MEAN_ENERGY, Announced, Memory, Scheme, Sent, UplinkContext
+from aircomp.uplinks.base import MEAN_ENERGY, NOISE_VAR, Announced, Memory, Scheme, Sent, UplinkContext, remembered
 from aircomp.uplinks.outputs import Counts
 from aircomp.uplinks.settings import UNEQUAL, UplinkSettings
 
-SNR_DB, NOISE_VAR = "snr_db", "noise_var"
-"""What the link remembers: the SNR of one channel use, and the noise variance of a slot as it is decoded, as the base station
-estimated them last."""
+SNR_DB = "snr_db"
+"""What the link remembers beside the noise: the SNR of one channel use, as the base station estimated it last."""
 SCALE = "scale"
 """What devices and base station agree on where energies are matched: the factor that makes the mean energy one."""
 
@@ -99,16 +98,6 @@ def where_sent(
     slots = num_slots(announced.num_params, length)
     parts = heard[..., None].expand(-1, -1, length).to(reconstruction)
     return reconstruction * join(put_slots(parts, announced.downlink.get("asked"), slots), announced.num_params)
-
-
-def remembered(memory: Memory, name: str) -> float | None:
-    """Return a number of the last round, which may come from a file."""
-    found = memory.get(name)
-    if found is not None and (found.numel() != 1 or not found.is_floating_point()):
-        raise ArtefactError(
-            f"the uplink remembers {name} as {found.dtype} {list(found.shape)}; expected one number, so start the run anew"
-        )
-    return None if found is None else float(found)
 
 
 class DigitalUplink(Scheme):

@@ -16,8 +16,8 @@ from torch import Tensor
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import InUnits
 from aircomp.errors import ConfigError
-from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext
-from aircomp.uplinks.digital import NOISE_VAR, DigitalUplink, remembered
+from aircomp.uplinks.base import NOISE_VAR, Announced, Memory, Scheme, Sent, UplinkContext, remembered
+from aircomp.uplinks.digital import DigitalUplink
 from aircomp.uplinks.outputs import Counts
 from aircomp.uplinks.settings import UplinkSettings
 

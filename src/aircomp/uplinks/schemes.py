@@ -26,6 +26,8 @@ from aircomp.uplinks.coded import CodedUplink
 from aircomp.uplinks.composite import CompositePilot
 from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decoder_names
 from aircomp.uplinks.digital import DigitalUplink
+from aircomp.uplinks.hybrid import NAME as HYBRID
+from aircomp.uplinks.hybrid import HybridUplink
 from aircomp.uplinks.ideal import IdealUplink
 from aircomp.uplinks.lattice import NAME as LATTICE
 from aircomp.uplinks.lattice import LatticeUplink
@@ -66,6 +68,7 @@ RIVALS: tuple[str, ...] = (
     JOINT,
     LATTICE,
     LEARNED_ANALOG,
+    HYBRID,
 )
 """The schemes that send no codewords of a shared codebook."""
 
@@ -193,6 +196,8 @@ def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplin
         code = AnalogCode.load(settings.layer, device=context.device)
         length = settings.quantize.fragment_length
         return LearnedAnalogUplink(code, fragment_length=length, pilots=settings.pilots, context=context)
+    if name == HYBRID:
+        return HybridUplink(pilots=settings.pilots, **air)
     if name == "reed":
         return ReedUplink(pilots=settings.pilots, **air)
     return ADsgdUplink(name, settings.a_dsgd, pilots=settings.pilots, **air)

@@ -30,6 +30,7 @@ from aircomp.uplinks.analog import AnalogSettings
 from aircomp.uplinks.blind_analog import NAME as BLIND_ANALOG
 from aircomp.uplinks.channelcomp import NAME as CHANNELCOMP
 from aircomp.uplinks.channelcomp import ChannelCompSettings
+from aircomp.uplinks.hybrid import NAME as HYBRID
 from aircomp.uplinks.lattice import NAME as LATTICE
 from aircomp.uplinks.learned_analog import NAME as LEARNED_ANALOG
 from aircomp.uplinks.orthogonal import JOINT, TdmaSettings
@@ -41,7 +42,7 @@ from aircomp.uplinks.vote import KINDS as VOTE
 from aircomp.uplinks.vote import VoteSettings
 
 ANALOG = (*IN_PHASE, BLIND_ANALOG)
-PILOTED = (*ANALOG, *DIGITS, *PROJECTED, "reed", CHANNELCOMP, LEARNED_ANALOG)
+PILOTED = (*ANALOG, *DIGITS, *PROJECTED, "reed", CHANNELCOMP, LEARNED_ANALOG, HYBRID)
 """The schemes that learn the number of devices from pilots."""
 _SLOTS = needs("name", Except("ideal"))
 _UNCODED = ("ideal", *PILOTED, *TDMA, "tdma-coded", *VOTE, JOINT, LATTICE)
