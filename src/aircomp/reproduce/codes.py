@@ -39,6 +39,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "analog, equal gains": {"name": "analog", "analog.gains": "equal"},
     "analog, gains by layer": {"name": "analog"},
     "analog, gains by layer, LMMSE": {"name": "analog", "analog.estimate": "lmmse"},
+    "hybrid": {"name": "hybrid"},
 }
 """Settings of the uplink."""
 TRAINED = tuple(name for name in SCHEMES if name != "analog, equal gains")
@@ -66,7 +67,7 @@ def _round_jobs(scale: Scale, seed: int, model: str, rounds: int) -> list[tuple[
     collected = fragments(scale, seed, scale.measured | other | {"feedback.kind": "off"})
     found = []
     for name, settings in SCHEMES.items():
-        readouts = ["auto"] if settings["name"] == "analog" else ["soft", "unbiased"]
+        readouts = ["soft", "unbiased"] if settings["name"] in ("amp-da-net", "gamp") else ["auto"]
         for snr_db in ROUND_SNR_DB:
             params = {"uplink": settings, "readouts": readouts, "snr_db": snr_db, "rounds": rounds, "seed": seed}
             fields = {"model": model, "scheme": name, "snr_db": snr_db}
@@ -124,8 +125,8 @@ def _accuracies(trained: list[Row]) -> Figure | None:
 NOTE = (
     "Sent: what each device's transmission stands for, quantised for the digital schemes. Gain: the length of the found mean "
     "along the true one, 1 if unbiased. Variance: the NMSE that is not bias, NMSE − (1 − gain)². All schemes have 3.2 "
-    "channel uses a parameter and the same mean energy; of matched and analog one slot in fifty is a pilot. Every scheme "
-    "sees each round twice and is measured the second time, when it knows its noise. Messages hold no error feedback."
+    "channel uses a parameter and the same mean energy; of matched, analog and hybrid one slot in fifty is a pilot. Every "
+    "scheme sees each round twice and is measured the second time, when it knows its noise. Messages hold no error feedback."
 )
 TRAINING_NOTE = "Mean over the last five evaluations; error feedback as each scheme has it. SNR is transmit SNR."
 
