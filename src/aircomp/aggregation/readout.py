@@ -10,16 +10,23 @@ from torch import Tensor
 from aircomp.aggregation.rules import Rule
 from aircomp.errors import ConfigError
 
-Readout = Literal["auto", "integers", "soft", "norm", "unbiased"]
+Readout = Literal["auto", "integers", "soft", "norm", "unbiased", "calibrated"]
 """What the mean is formed of. `integers`: the decoded counts. `soft`: their posterior means. `norm`: the soft mean,
-scaled to the norm of the integers' mean. `unbiased`: the soft mean, lengthened until it is not shrunk. `auto`:
-`unbiased` for the mean, `integers` for every other rule."""
+scaled to the norm of the integers' mean. `unbiased`: the soft mean, lengthened until it is not shrunk. `calibrated`: the
+soft mean, with the response of the decoder taken out, as the base station measures it on slots that it simulates (`unbiased`
+where a scheme simulates none). `auto`: `unbiased` for the mean, `integers` for every other rule."""
 
 MIN_DEVICES = 1e-3
 """Soft counts with a smaller sum mean that nobody sent: a thousandth of a device is far below every estimate's error."""
 OPEN = 3.0
 """Variance of what is open in a slot at which half of the gap to the sum is taken. Fitted: `tools/fit_constants.py open`
 tries others on training rounds and prints the update NMSE of each."""
+
+MOST_STRETCH = 16.0
+"""The most that a direction is lengthened by when calibrated: what is behind a weaker response is nearly all noise. Chosen in
+training on digits at −10 dB (docs/notebook/2026-11-17-calibrated.md)."""
+UNSEEN = 1e-6
+"""Of the mean energy of a direction: a direction in which simulated slots have less keeps its length."""
 
 
 def check_readout(rule: str | Rule, readout: Readout) -> None:
@@ -46,17 +53,24 @@ def soft_mean(
     of_integers: Float[Tensor, "slots fragment"],
     readout: Readout,
 ) -> Float[Tensor, "slots fragment"]:
-    """Average by the soft counts, divided by the round's number of devices.
+    """Average by the soft counts, and lengthen the average as the readout says."""
+    soft = as_decoded(soft_counts, codewords)
+    if readout == "norm":
+        return with_norm_of(of_integers, soft)
+    return soft if readout == "soft" else not_shrunk(soft, soft_counts, codewords, of_integers)
+
+
+def as_decoded(
+    soft_counts: Float[Tensor, "slots codewords"], codewords: Float[Tensor, "codewords fragment"]
+) -> Float[Tensor, "slots fragment"]:
+    """Average by the soft counts, divided by the round's number of devices; zero if nobody sent.
 
     A slot's own sum is no better guide: where the slot tells little, its sum tells little too.
     """
     devices = float(soft_counts.sum(1).double().mean()) if len(soft_counts) else 0.0
     if devices < MIN_DEVICES:
-        return torch.zeros_like(of_integers)
-    soft = towards_sum(soft_counts.to(codewords), devices) @ codewords / devices
-    if readout == "norm":
-        return with_norm_of(of_integers, soft)
-    return soft if readout == "soft" else not_shrunk(soft, soft_counts, codewords, of_integers)
+        return codewords.new_zeros(len(soft_counts), codewords.shape[1])
+    return towards_sum(soft_counts.to(codewords), devices) @ codewords / devices
 
 
 def towards_sum(soft_counts: Float[Tensor, "slots codewords"], devices: float) -> Float[Tensor, "slots codewords"]:
@@ -73,6 +87,35 @@ def towards_sum(soft_counts: Float[Tensor, "slots codewords"], devices: float) -
     gap = devices - soft_counts.sum(1, keepdim=True)
     share = open_ / total.clamp(min=torch.finfo(total.dtype).tiny)  # a certain slot has nothing to move
     return (soft_counts + share * gap / (1 + total / OPEN)).clamp_min(0)
+
+
+def calibrated(
+    update: Float[Tensor, "slots fragment"],
+    heard: Float[Tensor, "some fragment"],
+    truth: Float[Tensor, "some fragment"],
+) -> Float[Tensor, "slots fragment"]:
+    r"""Take the response of a decoder out of a mean.
+
+    On slots that the base station simulated, the decoded mean follows the true one as
+    $\hat u \approx \hat\mu + (u - \mu) G$: a gain for every direction of a fragment, and an offset. Both are fitted by least
+    squares, and undone: $u = \mu + (\hat u - \hat\mu) G^{-1}$. The singular values of $G$ are bounded from below, so that no
+    direction is lengthened by more than `MOST_STRETCH`.
+
+    Args:
+        update: The decoded mean of every slot.
+        heard: The decoded means of simulated slots.
+        truth: Their true means.
+    """
+    heard, truth = heard.double(), truth.double()
+    centre, offset = truth.mean(0), heard.mean(0)
+    heard, truth = heard - offset, truth - centre
+    seen = truth.T @ truth
+    unseen = UNSEEN * seen.diagonal().mean() * torch.eye(len(seen), dtype=seen.dtype, device=seen.device)
+    if not seen.any():
+        return update
+    left, gains, right = torch.linalg.svd(torch.linalg.solve(seen + unseen, truth.T @ heard + unseen))
+    inverse = right.T @ (left / gains.clamp(min=1 / MOST_STRETCH)).T
+    return (centre + (update.double() - offset) @ inverse).to(update)
 
 
 def with_norm_of(model: Float[Tensor, "slots fragment"], update: Float[Tensor, "slots fragment"]) -> Tensor:

@@ -26,6 +26,7 @@ from jaxtyping import Bool, Float, Inexact, Int
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
+from aircomp.common import rng as rngs
 from aircomp.common.checks import check_type
 from aircomp.decode.base import Decoded, Decoder
 from aircomp.decode.copies import combine, estimate_snr_db
@@ -43,6 +44,7 @@ from aircomp.quantize.fragment import join, num_slots, split
 from aircomp.quantize.nearest import lookup, nearest
 from aircomp.uplinks.base import MEAN_ENERGY, NOISE_VAR, Announced, Memory, Scheme, Sent, UplinkContext, remembered
 from aircomp.uplinks.outputs import Counts
+from aircomp.uplinks.rehearsal import Stage
 from aircomp.uplinks.settings import UNEQUAL, UplinkSettings
 
 SNR_DB = "snr_db"
@@ -215,7 +217,8 @@ class DigitalUplink(Scheme):
         combined, copies_noise = combine(heard[:copies], kept.repeat)
         side, quantizer = self.settings.side_information, kept.quantizer
         layers, own = visible_side_information(side, kept.slot_layers, quantizer.base_indices)
-        decoded = self._decoder(announced).decode(
+        decoder, codebook = self._decoder(announced)
+        decoded = decoder.decode(
             combined,
             kept.quantizer.popularity,
             num_active=None if told is None else told.num_active,
@@ -228,7 +231,12 @@ class DigitalUplink(Scheme):
         noise = float(decoded.noise_var.double().mean()) if copies_noise is None else copies_noise
         snr_db = estimate_snr_db(combined, noise, kept.repeat)
         output = counts_of(decoded, announced, self.context.include_base_station)
-        output = replace(output, diagnostics={"snr_db_hat": snr_db})
+        stage = Stage(decoder, codebook, quantizer.popularity, quantizer.codebook, decoded, layers, own)
+        output = replace(
+            output,
+            diagnostics={"snr_db_hat": snr_db},
+            rehearse=lambda: stage.rehearse(rngs.generator(self.context.seed, "rehearsal")),
+        )
         remembered = {SNR_DB: snr_db} | ({NOISE_VAR: noise} if self._follows_noise else {})
         return output, {name: torch.tensor(value, dtype=torch.float64) for name, value in remembered.items()}
 
@@ -247,13 +255,14 @@ class DigitalUplink(Scheme):
             return num_pilots(slots) if self.settings.energy == "matched" else 0
         return self.settings.pilots
 
-    def _decoder(self, announced: Announced) -> Decoder:
-        """Return the decoder of the round's codebook."""
+    def _decoder(self, announced: Announced) -> tuple[Decoder, Float[Tensor, "codewords uses"]]:
+        """Return the decoder of the round's codebook, and that codebook."""
         kept: Kept = announced.kept
         if kept.energies is None:
-            return self.decoder
+            return self.decoder, self.codebook
         made: Any = self.decoder  # with the method, as the constructor saw
-        return made.with_codebook(self._rows(kept.energies, float(announced.agreed[SCALE])))
+        rows = self._rows(kept.energies, float(announced.agreed[SCALE]))
+        return made.with_codebook(rows), rows
 
     def diagnose(self, sent: Sent, announced: Announced, output: Counts) -> dict[str, float]:
         """Compare the true counts with the decoded ones."""

@@ -6,7 +6,7 @@ Mean      what was added up in the air: the mean alone
 Vote      the sign of every parameter: sign-vote alone
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.aggregation import Rule, aggregate
-from aircomp.aggregation.readout import Readout, check_readout, chosen_readout, soft_mean
+from aircomp.aggregation.readout import Readout, as_decoded, calibrated, check_readout, chosen_readout, soft_mean
 from aircomp.encode.schedule import put_slots
 from aircomp.errors import ConfigError
 from aircomp.quantize.fragment import join, num_slots
@@ -45,6 +45,9 @@ class Counts(_Output):
     """The base station's own choices, where they join the aggregate; known exactly."""
     scales: Float[Tensor, " slots"] | None = None
     """What the codewords of each row are multiplied by; None: one."""
+    rehearse: Callable[[], tuple[Float[Tensor, "some codewords"], Float[Tensor, "some codewords"]] | None] | None = None
+    """Simulates slots as the base station expects them; returns their counts, and their soft counts as decoded. It gives None
+    if nobody sent. A scheme that simulates none has no such function."""
 
     served = None
 
@@ -52,12 +55,27 @@ class Counts(_Output):
         """Aggregate slot by slot."""
         own = 0 if self.own is None else self.own
         fragments = _aggregate(rule, self.counts + own, self.codewords, keep)
-        if readout != "integers" and self.soft_counts is not None:
+        rehearsed = self.rehearse() if readout == "calibrated" and self.rehearse is not None else None
+        if rehearsed is not None:
+            fragments = self._calibrated(*rehearsed)
+        elif readout != "integers" and self.soft_counts is not None:
             fragments = soft_mean(self.soft_counts + own, self.codewords, fragments, readout)
         if self.scales is not None:
             fragments = fragments * self.scales[:, None].to(fragments)
         slots = num_slots(self.num_params, self.codewords.shape[1])
         return join(put_slots(fragments, self.asked, slots), self.num_params)
+
+    def _calibrated(
+        self, counts: Float[Tensor, "some codewords"], heard: Float[Tensor, "some codewords"]
+    ) -> Float[Tensor, "slots fragment"]:
+        """Return the mean with the decoder's response on simulated slots taken out; the base station's own joins after it."""
+        assert self.soft_counts is not None  # who simulates slots decodes softly
+        words = self.codewords
+        mean = calibrated(as_decoded(self.soft_counts, words), as_decoded(heard, words), as_decoded(counts, words))
+        if self.own is None:
+            return mean
+        devices = float(self.soft_counts.sum(1).double().mean())
+        return (devices * mean + self.own.to(words) @ words) / (devices + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
