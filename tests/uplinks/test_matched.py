@@ -1,5 +1,7 @@
 """Codewords with energy by what they stand for, on the digital link."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ from aircomp.decode.gamp import Gamp
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ArtefactError, ConfigError, ShapeError
 from aircomp.link import Link, communicate
+from aircomp.uplinks import digital
 from aircomp.uplinks.schemes import make_uplink
 from aircomp.uplinks.settings import UplinkSettings
 
@@ -74,6 +77,49 @@ def test_devices_unlike_the_base_station_spend_what_was_meant():
     given[1:] = 10 * given[1:].flip(1)
     done = two_rounds(MATCHED, given, 0.0)
     assert float(done.air.energy.mean()) == pytest.approx(done.air.nominal_energy, rel=1e-5)
+
+
+@pytest.mark.parametrize("own", ["zero", "equal fragments", "one fragment"])
+@pytest.mark.parametrize("rate", ["fixed", "auto"])
+def test_an_update_that_makes_zero_or_equal_codewords_is_sent_like_any_other(own, rate):
+    given = updates(params=2_000)
+    given[0] = 1.0 if own == "equal fragments" else 0.0
+    given[0, :20] += 3.0 * (own == "one fragment")
+    done = two_rounds(MATCHED.changed(rate=rate), given, 5.0)
+    assert done.update.isfinite().all()
+    assert float(done.air.energy.mean()) == pytest.approx(done.air.nominal_energy, rel=1e-5)
+    assert bool(done.update.any()) == (own != "zero")
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+@pytest.mark.parametrize("row", [0, 1])
+def test_an_update_that_is_not_finite_is_refused(row, wrong):
+    given = updates(params=2_000)
+    given[row, 7] = wrong
+    with pytest.raises(ShapeError, match="not finite"):
+        two_rounds(MATCHED, given, 5.0)
+
+
+def test_a_popularity_that_is_wrong_by_a_factor_of_ten_costs_little(monkeypatch):
+    """Each codeword's is ten times too large or too small; the energy spent stays what was meant."""
+    given = updates()
+    right, built = two_rounds(MATCHED, given, 0.0), digital.build
+
+    def misled(*given, **options):
+        quantizer = built(*given, **options)
+        wrong = quantizer.popularity * torch.where(torch.arange(len(quantizer.popularity)) % 2 == 0, 10.0, 0.1)
+        return replace(quantizer, popularity=wrong / wrong.sum())
+
+    monkeypatch.setattr(digital, "build", misled)
+    done = two_rounds(MATCHED, given, 0.0)
+    assert float(done.air.energy.mean()) == pytest.approx(done.air.nominal_energy, rel=1e-5)
+    assert done.output.num_active_hat == pytest.approx(right.output.num_active_hat, rel=0.05)
+    assert soft_error(done) < soft_error(right) + 0.1
+
+
+def test_a_peak_below_the_mean_cannot_be_met_and_is_refused():
+    with pytest.raises(ConfigError, match=r"peak = 0\.5"):
+        MATCHED.changed(peak=0.5)
 
 
 def test_without_noise_every_count_is_right_whatever_the_energies():
