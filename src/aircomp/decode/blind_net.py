@@ -43,8 +43,8 @@ class BlindNetSettings(Settings):
     agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
     """Probability that two devices of a slot choose alike beyond that of independent draws."""
     memory: bool = True
-    """Whether the gains of every block are learnt from its slots, as `semi-blind` does: far better where gains stay for
-    a hundred slots, and slower."""
+    """Whether the gains of every block of eight or more slots are learnt from them, as `semi-blind` does: far better, and
+    slower."""
 
 
 class BlindNet(nn.Module):

@@ -15,6 +15,7 @@ from aircomp.channel.signal import slot_blocks
 from aircomp.common import rng as rngs
 from aircomp.common.packing import pack
 from aircomp.common.results import Row
+from aircomp.common.settings import Settings
 from aircomp.decode.base import Decoded
 from aircomp.decode.receiver import Reception
 from aircomp.encode.signal import Codewords
@@ -97,14 +98,43 @@ def hear_round(
     Raises:
         ConfigError: If the receiver does not fit the channel.
     """
-    uses, codebook = CODEWORD_LENGTH, receiver_codebook(receiver, NUM_CODEWORDS, CODEWORD_LENGTH, seed=seed)
     chosen, popularity = example_choices(NUM_CODEWORDS, num_active=num_active, num_slots=num_slots, seed=seed)
-    air = make_channel(channel, power)
+    return hear_choices(receiver, channel, power, chosen, popularity, seed=seed, told=told)
+
+
+def hear_choices(
+    receiver: str,
+    channel: ChannelSettings,
+    power: PowerSettings,
+    chosen: Int[Tensor, "devices slots"],
+    popularity: Float[Tensor, " codewords"],
+    *,
+    seed: int,
+    told: float | None = None,
+    settings: Settings | None = None,
+) -> FadedRound:
+    """Send what devices chose through a fading channel, and let a receiver count.
+
+    Args:
+        receiver: One of `receiver_names()`.
+        channel: Its gains and noise.
+        power: What devices do about them.
+        chosen: Among 128 codewords.
+        popularity: How often each is chosen, as the base station expects.
+        seed: Gains, noise and drawn codewords derive from it.
+        told: The number of devices, if the receiver need not estimate it.
+        settings: Of the receiver; the usual ones if None.
+
+    Raises:
+        ConfigError: If the receiver does not fit the channel.
+    """
+    uses, codebook = CODEWORD_LENGTH, receiver_codebook(receiver, NUM_CODEWORDS, CODEWORD_LENGTH, seed=seed)
+    air, (num_active, num_slots) = make_channel(channel, power), chosen.shape
     csi = air.sound(num_active, num_slots * uses, rng=rngs.generator(seed, "fading"))
     received = air.carry(Codewords(chosen, codebook), csi, rng=rngs.generator(seed, "explained noise"))
     blocks = tuple(csi.at_receiver.slot_blocks(num_slots, uses))
     seen = Reception(pack(received), popularity, blocks, gain_model=csi.at_receiver.gain_model, num_active=told)
-    decoded = joined(make_receiver(receiver, codebook).receive(seen))
+    decoded = joined(make_receiver(receiver, codebook, settings).receive(seen))
     speaking = csi.at_devices.speaking(num_slots, uses)
     return FadedRound(chosen, csi, speaking, sent_counts(chosen, speaking, 1, NUM_CODEWORDS), decoded)
 
