@@ -5,10 +5,10 @@ import itertools
 import pytest
 import torch
 
-from aircomp.decode import labels
+from aircomp.decode import labels, semi_blind
 from aircomp.decode.labels import KnownChannels, Sampler, least_squares, log_shares
 from aircomp.decode.receiver import Reception
-from aircomp.decode.semi_blind import SemiBlind, cluster, strongest
+from aircomp.decode.semi_blind import SemiBlind, SemiBlindSettings, cluster, strongest
 from aircomp.errors import ConfigError
 from helpers.draws import accuracy, seeded
 from helpers.radio import DEVICES, POPULARITY, hear, normal, qpsk
@@ -120,6 +120,21 @@ def test_learnt_channels_are_counted_as_well_as_measured_before(antennas, snr_db
     found = SemiBlind(codebook).receive(Reception(received, POPULARITY, **told))[0]
     assert found.num_active == 10
     assert accuracy(found.counts, counts) > expected
+
+
+def test_a_start_that_leaves_much_unexplained_is_tried_anew(monkeypatch):
+    codebook, _, received, counts, *_ = block(8, 5.0, 40, seed=2)
+    right, starts = semi_blind.cluster, []
+
+    def wrong_at_first(vectors, number, *, rng):
+        starts.append(right(vectors, number, rng=rng))
+        return starts[-1] if len(starts) > 1 else starts[-1][:1].expand(number, -1).clone()
+
+    monkeypatch.setattr(semi_blind, "cluster", wrong_at_first)
+    receiver = SemiBlind(codebook, SemiBlindSettings(repairs=0))
+    found = receiver.receive(Reception(received, POPULARITY, num_active=10.0))[0]
+    assert len(starts) > 1
+    assert accuracy(found.counts, counts) > 0.97
 
 
 def test_equal_receptions_give_equal_counts():

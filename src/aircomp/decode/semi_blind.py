@@ -36,10 +36,11 @@ MIN_SAMPLES = 2
 """Samples for each channel, at least; blocks with fewer are left to the blind receiver."""
 WEAKEST = 4
 """Channels among which the wrong one is looked for."""
-MANY_ANTENNAS, FEW_ANTENNAS_TRIES = 8, 3
+MANY_ANTENNAS, TRIES = 8, 3
 """With fewer antennas clusters overlap: several starts are tried, and the most probable counts."""
-EXPLAINED, TOO_MUCH = 1.01, 2.0
-"""Residual over noise at which nothing is left to repair, and at which gains cannot have stayed as they were."""
+EXPLAINED, STUCK, TOO_MUCH = 1.01, 1.05, 2.0
+"""Residual over noise at which nothing is left to repair, from which on a start was wrong, and at which gains cannot have
+stayed as they were."""
 
 
 class SemiBlindSettings(Settings):
@@ -111,8 +112,7 @@ class SemiBlind:
         vectors = self._samples(Y, number, seen.popularity)
         if len(vectors) < MIN_SAMPLES * number:
             return first
-        tries = 1 if Y.shape[1] >= MANY_ANTENNAS else FEW_ANTENNAS_TRIES
-        fit = min((self._begun(sampler, vectors, number) for _ in range(tries)), key=lambda fit: fit.cost)
+        fit = self._best_start(sampler, vectors, number)
         if seen.num_active is None:
             fit = self._with_fewer(sampler, self._with_more(sampler, fit))
         if fit.power > TOO_MUCH * noise_var:
@@ -120,6 +120,15 @@ class SemiBlind:
         mean = sampler.expected_counts(fit.labels, fit.channels)
         given = seen.num_active if seen.num_active is not None else float(len(fit.channels))
         return conclude_blocks(mean, fit.power, [given], (slice(0, len(Y)),))[0]
+
+    def _best_start(self, sampler: Sampler, vectors: Tensor, number: int) -> Fit:
+        """Return the most probable of some starts; with many antennas the first that is not stuck is good enough."""
+        fits: list[Fit] = []
+        for _ in range(TRIES):
+            fits.append(self._begun(sampler, vectors, number))
+            if vectors.shape[1] >= MANY_ANTENNAS and fits[-1].power < STUCK * sampler.noise_var:
+                break
+        return min(fits, key=lambda fit: fit.cost)
 
     def _begun(self, sampler: Sampler, vectors: Tensor, number: int) -> Fit:
         """Begin with clusters, and repair what they leave."""
