@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from aircomp.channel.awgn import transmit
-from aircomp.decode.number import count_devices, counting_direction
+from aircomp.decode.number import count_devices, counting_direction, join_numbers, whole_devices
 from aircomp.decode.pilot import PilotEstimator
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.encode.learned import with_common
@@ -77,3 +77,34 @@ def test_decoded_slots_make_the_number_surer_at_high_snr():
 def test_silence_is_nobody():
     shared, _ = PilotEstimator(CODEBOOK).estimate(torch.zeros(5, 64), torch.ones(128) / 128)
     assert (shared.num_active, float(shared.rate.sum())) == (0.0, 0.0)
+
+
+def test_numbers_are_joined_by_their_standard_errors():
+    number, error = join_numbers((10.0, 0.3), (12.0, 0.6))
+    assert (number, error) == pytest.approx((10.4, 0.3 * 0.6 / 0.45**0.5))
+    assert join_numbers((10.0, 0.0), (12.0, 0.0)) == (10.0, 0.0)
+
+
+def test_an_integer_is_surer_than_the_number_heard():
+    heard = 10 + 0.3 * torch.randn(2000, generator=torch.Generator().manual_seed(0))
+    whole = torch.tensor([whole_devices(float(x), 0.3) for x in heard])
+    error = (whole[:, 0] - 10).abs()
+    assert float(error.mean()) < 0.7 * float((heard - 10).abs().mean())
+    # what is stated holds on average: 2,000 squares, the largest of them one
+    assert float(whole[:, 1].square().mean()) == pytest.approx(float(error.square().mean()), abs=0.02)
+
+
+@pytest.mark.parametrize(("number", "error"), [(9.6, 0.02), (9.6, 1.5), (9.6, 0.0), (0.4, 0.05)])
+def test_a_number_that_integers_do_not_explain_stays(number, error):
+    assert whole_devices(number, error) == (number, error)
+
+
+def test_a_short_round_finds_the_whole_number():
+    errors = []
+    for seed in range(10):
+        received, popularity = draw_received(10, 305, 5.0, seed)
+        shared, _ = PilotEstimator(CODEBOOK).estimate(received, popularity)
+        _, counted = count_devices(received, counting_direction(CODEBOOK))
+        errors.append(abs(shared.num_active - 10))
+        assert float(shared.rate.sum()) == pytest.approx(shared.num_active, rel=1e-3)
+    assert sum(errors) / 10 < 0.02 < counted / 4

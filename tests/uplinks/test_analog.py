@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from aircomp.channel.awgn import Awgn
-from aircomp.decode.heard_pilots import hear_pilots
+from aircomp.decode.heard_pilots import PilotEstimate, hear_pilots
 from aircomp.encode.pilots import WithPilots, pilot_sequence, spread_slots
 from aircomp.encode.spread import Spread
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
+from aircomp.uplinks import digital
 from aircomp.uplinks.base import UplinkContext
 from aircomp.uplinks.schemes import make_uplink
 from aircomp.uplinks.settings import UplinkSettings
@@ -151,6 +152,7 @@ def test_pilots_tell_devices_and_noise():
     told = hear_pilots(heard, sequence, torch.arange(400))
     # standard error of the number: 0.3/√400
     assert told.num_active == pytest.approx(7, abs=0.06)
+    assert told.num_active_error == pytest.approx(0.3 / 20, rel=0.02)
     assert told.noise_var == pytest.approx(0.09, rel=0.03)
 
 
@@ -184,3 +186,11 @@ def test_the_digital_link_takes_the_number_of_devices_from_its_pilots(name):
     assert done.air.num_slots == 100
     assert int(done.sent.reconstruction.any(0).sum()) <= 50 * 20  # the pilots have the place of the other half
     assert done.output.num_active_hat == pytest.approx(10, abs=0.2)
+
+
+@pytest.mark.parametrize(("error", "expected"), [(2.0, 10.0), (0.0, 9.0)])
+def test_what_pilots_and_data_tell_of_the_number_is_joined_by_standard_errors(monkeypatch, error, expected):
+    told = PilotEstimate(9.0, 0.1, torch.full((100,), 9.0), error)
+    monkeypatch.setattr(digital, "hear_pilots", lambda *heard: told)
+    link = make_uplink(UplinkSettings(name="amp-da-net", pilots=2), UplinkContext(slot_layers=LAYERS))
+    assert exchange(link, messages(), 20.0).output.num_active_hat == pytest.approx(expected, abs=0.02)

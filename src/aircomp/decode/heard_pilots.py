@@ -19,6 +19,8 @@ class PilotEstimate:
     """Per channel use."""
     in_slots: Float[Tensor, " slots"]
     """The number of every slot: in each coherence block others may be silent."""
+    num_active_error: float
+    """Standard error of the number where all slots have the same."""
 
 
 def hear_pilots(
@@ -48,7 +50,8 @@ def hear_pilots(
             in_slots[rows] = each[within].mean()
     in_slots = in_slots.clamp(0.0, MAX_DEVICES)
     rest = (heard - in_slots[places, None] * sent).square().sum() / max(heard.numel() - len(blocks), 1)
-    return PilotEstimate(float(in_slots.mean()), float(rest), in_slots.to(received))
+    error = float((rest / max(len(places), 1)).sqrt())
+    return PilotEstimate(float(in_slots.mean()), float(rest), in_slots.to(received), error)
 
 
 def in_phase(received: Tensor) -> Float[Tensor, "slots uses"]:

@@ -10,6 +10,9 @@ $$\hat K = \tfrac1J \sum_t \langle y_t, w\rangle, \qquad
 Codewords with a share ρ of their energy in a common direction $e$ (`aircomp.encode.learned`) have $w = e/\sqrt\rho$. More
 codewords than uses have no such direction by chance; the number then comes from moments (`aircomp.decode.estimate`). Fewer
 always have one, but a long one, by which moments are the surer; it is not taken.
+
+Several such numbers (pilots tell one too) are joined by their standard errors. And a number of devices is an integer: the
+posterior over integers is surer than the number heard, as soon as the standard error is below half a device.
 """
 
 import math
@@ -22,6 +25,10 @@ from aircomp.decode.base import MAX_DEVICES
 
 TOLERANCE = 1e-3
 """Largest error of ⟨c, w⟩ = 1: codewords are stored in float32, and $w$ is up to a hundred times as long as they are."""
+VAGUE = 1.0
+"""Standard error, in devices, from which integers tell nothing more."""
+BELIEVABLE = 4.0
+"""Standard errors by which an integer may be off; devices whose gains differ add up to none."""
 
 
 def counting_direction(codebook: Float[Tensor, "codewords uses"]) -> Float[Tensor, " uses"] | None:
@@ -39,3 +46,26 @@ def count_devices(received: Float[Tensor, "slots uses"], direction: Float[Tensor
     counted = received.double() @ direction.to(received.device)
     error = counted.std() / math.sqrt(len(counted))
     return min(max(float(counted.mean()), 0.0), MAX_DEVICES), float(error)
+
+
+def join_numbers(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
+    """Return the mean of two numbers, each weighed by its standard error, and the standard error of that mean."""
+    (number, error), (other, other_error) = first, second
+    weight = error**2 / (error**2 + other_error**2 + 1e-12)  # 0/0 of two that are certain
+    return number + weight * (other - number), math.sqrt(weight) * other_error
+
+
+def whole_devices(number: float, error: float) -> tuple[float, float]:
+    r"""Return mean and standard deviation of the number of devices, knowing that it is an integer.
+
+    $$p(k) \propto \exp\bigl(-(k - \hat K)^2 / 2\,\mathrm{se}^2\bigr), \qquad k = 0, 1, 2, \dots$$
+
+    Where no integer is believable the number stays as it is.
+    """
+    if not 0 < error < VAGUE or abs(number - max(round(number), 0)) > BELIEVABLE * error:
+        return number, error
+    reach = math.ceil(BELIEVABLE * error) + 1
+    k = torch.arange(max(0, round(number) - reach), round(number) + reach + 1, dtype=torch.float64)
+    p = torch.softmax(-((k - number) / error).square() / 2, dim=0)
+    mean = p @ k
+    return float(mean), float((p @ (k - mean).square()).sqrt())

@@ -26,7 +26,7 @@ from aircomp.common.threads import spread
 from aircomp.decode.base import MAX_DEVICES, check_codebook
 from aircomp.decode.estimate import MAX_STEPS, MIN_RATE, RoundEstimate, estimate_round, reestimate_round
 from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook, iterate
-from aircomp.decode.number import count_devices, counting_direction
+from aircomp.decode.number import count_devices, counting_direction, join_numbers, whole_devices
 from aircomp.decode.prior import reach_for, variance
 from aircomp.decode.side import FIRST_ITERATIONS, slot_rates
 
@@ -137,6 +137,8 @@ class PilotEstimator:
             )
             again = again if error is None else replace(again, num_active_error=error)
             shared = pilot.refine(again, known["noise_var"], MODEL_SHARE if error is None else 0.0)
+        if error is not None:
+            shared = _whole(shared)
         return shared, self.noise_of_slots(received, shared.noise_var) if noise_var is None else noise_var
 
     def _run(
@@ -193,14 +195,20 @@ class PilotEstimator:
 def _counted(shared: RoundEstimate, number: float, error: float) -> RoundEstimate:
     """Weigh the number that moments tell and the number counted in a common direction by their standard errors."""
     moments = math.hypot(shared.num_active_error, HIDDEN * shared.num_active)
-    weight = moments**2 / (moments**2 + error**2 + 1e-12)
-    num_active = max(shared.num_active + weight * (number - shared.num_active), MIN_FOUND)
-    return replace(
-        shared,
-        num_active=num_active,
-        num_active_error=math.sqrt(weight) * error,
-        rate=(shared.rate * (num_active / shared.num_active)).clamp(min=MIN_RATE),
-    )
+    return _of(shared, *join_numbers((shared.num_active, moments), (number, error)))
+
+
+def _whole(shared: RoundEstimate) -> RoundEstimate:
+    """Use that the number of devices is an integer; what counts it directly has no bias that would lead to a wrong one."""
+    number, error = whole_devices(shared.num_active, shared.num_active_error)
+    return _of(shared, number, max(error, min(SURE, shared.num_active_error)))
+
+
+def _of(shared: RoundEstimate, number: float, error: float) -> RoundEstimate:
+    """Return the estimate with another number of devices."""
+    number = max(number, MIN_FOUND)
+    rate = (shared.rate * (number / shared.num_active)).clamp(min=MIN_RATE)
+    return replace(shared, num_active=number, num_active_error=error, rate=rate)
 
 
 def pilot_stride(num_slots: int) -> int:

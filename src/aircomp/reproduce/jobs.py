@@ -37,7 +37,7 @@ VERSIONS = {
     "faded": 2,
     "collect": 1,
     "pretrain": 2,
-    "evaluate": 2,
+    "evaluate": 3,
     "geometry": 2,
     "quantize": 1,
     "digits": 1,
@@ -50,7 +50,7 @@ VERSIONS = {
     "round": 1,
     "short": 1,
     "zoo": 1,
-    "amp-da-net": 2,
+    "amp-da-net": 3,
     "analog": 2,
     "matched": 2,
 }

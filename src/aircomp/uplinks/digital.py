@@ -31,6 +31,7 @@ from aircomp.common.checks import check_type
 from aircomp.decode.base import Decoded, Decoder
 from aircomp.decode.copies import combine, estimate_snr_db
 from aircomp.decode.heard_pilots import PilotEstimate, hear_pilots, in_phase
+from aircomp.decode.number import count_devices, counting_direction, join_numbers, whole_devices
 from aircomp.decode.side import visible_side_information
 from aircomp.encode.codebook import count
 from aircomp.encode.energy import PEAK, codeword_energies, limited, scale_to_one
@@ -221,7 +222,7 @@ class DigitalUplink(Scheme):
         decoded = decoder.decode(
             combined,
             kept.quantizer.popularity,
-            num_active=None if told is None else told.num_active,
+            num_active=None if told is None else self._num_active(told, combined),
             noise_var=None if self.context.snr_reference == "slot" else copies_noise or self._told_noise(told),
             slot_layers=layers,
             bs_indices=own,
@@ -239,6 +240,14 @@ class DigitalUplink(Scheme):
         )
         remembered = {SNR_DB: snr_db} | ({NOISE_VAR: noise} if self._follows_noise else {})
         return output, {name: torch.tensor(value, dtype=torch.float64) for name, value in remembered.items()}
+
+    def _num_active(self, told: PilotEstimate, combined: Float[Tensor, "asked uses"]) -> float:
+        """Return the number of devices from pilots and, where codewords have a direction in common, from the data too."""
+        direction = None if self.settings.energy == "matched" else counting_direction(self.codebook)
+        if direction is None or len(combined) < 2:
+            return told.num_active
+        counted = count_devices(combined, direction)
+        return whole_devices(*join_numbers((told.num_active, told.num_active_error), counted))[0]
 
     @property
     def _follows_noise(self) -> bool:
