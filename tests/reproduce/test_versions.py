@@ -40,8 +40,8 @@ START = Job(
     "central",
     {"preset": "digits", "settings": {"model.name": "vgg", "model.width": 4}, "central": {"epochs": 3}},
 )
-CHANGED = {"analog", "matched", "amp-da-net"}
-"""Uplinks that have another version than the first."""
+CHANGED = {"analog", "matched", "rate", "amp-da-net"}
+"""Uplinks, energies and sizes that have another version than the first."""
 EXCHANGED = {"readouts": ["auto"], "snr_db": 0.0, "rounds": 1, "seed": 0}
 JOBS = {
     "simulate": [Job("simulate", {"preset": "digits", "settings": TWO_ROUNDS | settings}) for settings in FEDERATED],
@@ -57,6 +57,13 @@ JOBS = {
     "bias": [Job("bias", {"decoder": "gamp", "readout": "soft", "snr_db": 0.0, "rounds": 1, "seed": 0}, (COLLECTED,))],
     "exchanged": [Job("exchanged", {"uplink": {"name": "gamp"}} | EXCHANGED, (COLLECTED,))],
     "matched": [Job("exchanged", {"uplink": {"name": "gamp", "energy": "matched"}} | EXCHANGED, (COLLECTED,))],
+    "rate": [
+        Job(
+            "exchanged",
+            {"uplink": {"name": "gamp", "energy": "matched", "rate": "auto"}} | EXCHANGED | {"rounds": 2},
+            (COLLECTED,),
+        )
+    ],
     "analog": [Job("exchanged", {"uplink": {"name": "analog"}} | EXCHANGED, (COLLECTED,))],
     "amp-da-net": [Job("simulate", {"preset": "digits", "settings": TWO_ROUNDS | TRAINED_LAYER})],
     "faded": [

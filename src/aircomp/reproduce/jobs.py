@@ -53,6 +53,7 @@ VERSIONS = {
     "amp-da-net": 3,
     "analog": 2,
     "matched": 2,
+    "rate": 3,
 }
 """Of each kind of job, each preset, and uplinks that have changed: raise it with a change that changes results;
 `tests/reproduce/test_versions.py` says when."""
@@ -83,11 +84,13 @@ class Job:
 
     @property
     def _uplink(self) -> str:
-        """Name of the scheme that the job sends with, if any, or of the energies that it has."""
+        """Name of the scheme that the job sends with, if any, or of the energies or sizes that it has."""
         uplink = self.params.get("uplink") or self.params.get("settings", {})
         if isinstance(uplink, str):
             return uplink
         uplink = {path.removeprefix("uplink."): value for path, value in uplink.items()}
+        if uplink.get("rate") == "auto":
+            return "rate"
         return "matched" if uplink.get("energy") == "matched" else str(uplink.get("name", uplink.get("uplink", "")))
 
     def __repr__(self) -> str:
