@@ -1,7 +1,7 @@
 """How well receivers that know nothing count the codewords of saved rounds: gains, noise and number of devices are unknown.
 
     aircomp collect digits --raw --rounds 24 --seed 60 --out runs/digits60
-    python examples/saved_rounds.py runs/digits60
+    python examples/measurements/saved_rounds.py runs/digits60
 
 Rounds that the trained receiver learned from are left out.
 """
