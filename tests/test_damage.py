@@ -20,12 +20,14 @@ from aircomp.fl.simulate import simulate
 from aircomp.layer import CommunicationLayer
 from aircomp.layer.analog_code import AnalogCode
 from aircomp.layer.blind_net import BlindLayer
+from aircomp.layer.joint_code import JointLayer
 from aircomp.report.runs import read_runs
 from aircomp.reproduce.jobs import Job
 from aircomp.train.blind import BlindTrainingSettings, pretrain_blind
 from aircomp.train.code import CodeSettings, pretrain_code
 from aircomp.train.fit import pretrain
 from aircomp.train.fragments import load_round
+from aircomp.train.joint import JointTrainingSettings, pretrain_joint
 from aircomp.train.recipe import load_preset
 from helpers.fragments import save_small_rounds
 from helpers.layers import describe_anew
@@ -57,6 +59,7 @@ def whole(tmp_path_factory) -> Path:
     pretrain([place / "fragments"], load_preset("short").changed(**RECIPE), place / "layer")
     pretrain_code([place / "fragments"], CODE, place / "code")
     pretrain_blind([place / "fragments"], RECEIVER, place / "receiver")
+    pretrain_joint([place / "fragments"], JOINT, place / "joint")
     job = {"kind": "k", "params": {}, "seconds": 1.0, "rows": [{"accuracy": 1.0}]}
     (place / f"{JOB.key}.json").write_text(json.dumps(job))
     return place
@@ -65,6 +68,7 @@ def whole(tmp_path_factory) -> Path:
 JOB = Job("k", {})
 CODE = CodeSettings.parse({"epochs": 1, "codeword_length": 8, "code": {"width": 4}, "data": {"batch_slots": 20}})
 RECEIVER = BlindTrainingSettings.parse({"epochs": 1, "codeword_length": 8, "data": {"batch_slots": 20}})
+JOINT = JointTrainingSettings.parse({"epochs": 1, "codeword_length": 8, "data": {"batch_slots": 20}})
 
 
 def resume(place: Path) -> None:
@@ -92,6 +96,8 @@ READERS: dict[str, Callable[[Path], object]] = {
     "code/layer.safetensors": lambda place: AnalogCode.load(place / "code"),
     "receiver/layer.json": lambda place: BlindLayer.load(place / "receiver"),
     "receiver/layer.safetensors": lambda place: BlindLayer.load(place / "receiver"),
+    "joint/layer.json": lambda place: JointLayer.load(place / "joint"),
+    "joint/layer.safetensors": lambda place: JointLayer.load(place / "joint"),
     "fragments/round_00000.safetensors": lambda place: load_round(place / "fragments" / "round_00000.safetensors"),
     f"{JOB.key}.json": JOB.payload,
 }

@@ -22,6 +22,7 @@ from aircomp.measure.fields import FIELDS
 from aircomp.reproduce.docs import write_changed, write_pages
 from aircomp.train.blind import BlindTrainingSettings
 from aircomp.train.code import CodeSettings
+from aircomp.train.joint import JointTrainingSettings
 from aircomp.train.recipe import PretrainSettings
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -104,10 +105,12 @@ def presets() -> str:
     parts += [f"### pretrain: {name}\n\n```toml\n{text}```\n" for name, text in preset_files("train/presets")]
     parts += [f"### pretrain: {name}\n\n```toml\n{text}```\n" for name, text in preset_files("train/code_presets")]
     parts += [f"### pretrain: {name}\n\n```toml\n{text}```\n" for name, text in preset_files("train/blind_presets")]
+    parts += [f"### pretrain: {name}\n\n```toml\n{text}```\n" for name, text in preset_files("train/joint_presets")]
     parts += ["## Settings of a federated run\n", settings_table(Experiment)]
     parts += ["## Settings of training a layer\n", settings_table(PretrainSettings)]
     parts += ["## Settings of training an analog code\n", settings_table(CodeSettings)]
     parts += ["## Settings of training a blind receiver\n", settings_table(BlindTrainingSettings)]
+    parts += ["## Settings of training a joint code\n", settings_table(JointTrainingSettings)]
     return "\n".join(parts)
 
 

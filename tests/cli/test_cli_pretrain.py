@@ -6,8 +6,10 @@ from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer import CommunicationLayer
 from aircomp.layer.analog_code import AnalogCode
 from aircomp.layer.blind_net import BlindLayer
+from aircomp.layer.joint_code import JointLayer
 from aircomp.train.blind import BlindTrainingSettings
 from aircomp.train.code import CodeSettings
+from aircomp.train.joint import JointTrainingSettings
 from aircomp.train.recipe import load_preset
 from helpers.fragments import save_small_rounds
 from helpers.settings import RECIPE, flags
@@ -78,6 +80,11 @@ def test_a_preset_decides_what_is_trained(tmp_path, capsys):
     assert "antennas" in capsys.readouterr().out
     assert BlindLayer.load(receiver).codebook.shape[1] == 8
     assert isinstance(starting_point(["--resume", "--out", str(receiver)]), BlindTrainingSettings)
+    joint, quick = tmp_path / "joint", ["--codeword-length", "8", "--joint.width", "3", "--data.no-side-information"]
+    run([str(fragments), "--preset", "joint-net", *quick, "--seconds", "0.001", "--out", str(joint)])
+    assert "update NMSE" in capsys.readouterr().out
+    assert JointLayer.load(joint).code.settings.width == 3
+    assert isinstance(starting_point(["--resume", "--out", str(joint)]), JointTrainingSettings)
     with pytest.raises(ConfigError, match="did you mean 'learned-analog'"):
         run([str(fragments), "--preset", "learned-analogue"])
     with pytest.raises(ConfigError, match=r"net\.filters"):

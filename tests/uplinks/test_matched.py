@@ -13,31 +13,9 @@ from aircomp.link import Link, communicate
 from aircomp.uplinks import digital
 from aircomp.uplinks.schemes import make_uplink
 from aircomp.uplinks.settings import UplinkSettings
+from helpers.exchanges import soft_error, two_rounds, updates
 
 MATCHED = UplinkSettings(name="gamp", energy="matched")
-
-
-def updates(seed=0, devices=10, params=12_000):
-    """Fragments of very different length, as real updates have, alike in all devices."""
-    rng = torch.Generator().manual_seed(seed)
-    lengths = torch.exp(1.5 * torch.randn(params // 20, generator=rng)).repeat_interleave(20)
-    common = torch.randn(1, params, generator=rng)
-    return (common + 0.5 * torch.randn(devices + 1, params, generator=rng)) * lengths
-
-
-def two_rounds(settings, given, snr_db, seed=0):
-    """Send the same twice: in the second round the base station knows its noise."""
-    link = Link(make_uplink(settings), Awgn(snr_db, "transmit"), seed=seed)
-    first = communicate(link, given[0], given[1:], {}, 0)
-    return communicate(link, given[0], given[1:], first.memory, 1)
-
-
-def soft_error(done):
-    output, signal = done.output, done.sent.signal
-    indices = getattr(signal, "data", signal).indices
-    truth = count(indices, len(output.codewords)).float() @ output.codewords
-    soft = output.soft_counts @ output.codewords
-    return float((soft - truth).square().sum() / truth.square().sum())
 
 
 @pytest.mark.parametrize("snr_db", [-5.0, 0.0, 5.0])

@@ -14,6 +14,8 @@ from aircomp.layer import CommunicationLayer, layer_names, pick_layer
 from aircomp.measure.fields import columns_of
 
 SNR_DB = (0.0, 5.0, 10.0)
+OTHERS = ("blind-net", "joint-net", "learned-analog")
+"""What else was trained: the schemes of these names use it."""
 FRAGMENT = 20
 """Parameters of a fragment in the paper."""
 
@@ -53,6 +55,8 @@ def run(args: Sequence[str]) -> None:
         with open_directory(options.out, "layers", overwrite=options.overwrite):
             results.write_result(options.out / "result.json", "layers", config, 0, rows)
     print_table(f"layers of the package, fragments of {options.fragment_length} parameters", rows, columns_of(rows[0]))
+    if options.uses_per_parameter is None:
+        print(f"trained as well, for the schemes of these names: {', '.join(OTHERS)}")
 
 
 def _row(name: str, fragment_length: int) -> Row:

@@ -18,11 +18,14 @@ from aircomp.train.blind import BlindTrainingSettings, pretrain_blind
 from aircomp.train.code import PRESETS as CODE_PRESETS
 from aircomp.train.code import CodeSettings, pretrain_code
 from aircomp.train.fit import pretrain
+from aircomp.train.joint import PRESETS as JOINT_PRESETS
+from aircomp.train.joint import JointTrainingSettings, pretrain_joint
 from aircomp.train.recipe import PRESETS, PretrainSettings
 from aircomp.train.zoo import PRESET as ZOO
 from aircomp.train.zoo import SIZES, pretrain_zoo
 
 CODE_COLUMNS = ("snr_db", "update_nmse", "update_nmse_faded")
+JOINT_COLUMNS = ("snr_db", "update_nmse")
 BLIND_COLUMNS = ("antennas", "snr_db", "count_accuracy")
 COLUMNS = ("snr_db", "count_accuracy", "update_nmse_hard", "update_nmse_soft", "num_active_mae")
 
@@ -36,7 +39,7 @@ class _Where:
     preset: str = "default"
     """default, short (a quarter of an hour), round (with side information), paper, zoo (all layers of the package, from raw
     fragments), learned-analog (an analog code, from raw fragments), nomographic (another one, a network for each device),
-    blind-net (a receiver for fading), or a TOML file of your own."""
+    blind-net (a receiver for fading), joint-net (a code that leans towards what it says), or a TOML file of your own."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to compute."""
     out: Path | None = None
@@ -59,6 +62,7 @@ class Options(_Where):
       aircomp pretrain runs/fragments-raw --preset zoo --out runs/layers
       aircomp pretrain runs/fragments-raw --preset learned-analog --out runs/code
       aircomp pretrain runs/fragments-resnet --preset blind-net --out runs/receiver
+      aircomp pretrain runs/fragments-resnet --preset joint-net --out runs/joint
     """
 
     settings: Annotated[PretrainSettings, tyro.conf.arg(name="")]
@@ -88,6 +92,22 @@ class BlindOptions(_Where):
     settings: Annotated[BlindTrainingSettings, tyro.conf.arg(name="")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class JointOptions(_Where):
+    """Train the network of a joint code on saved fragments; every setting of the preset can be overridden.
+
+    Examples:
+      aircomp pretrain runs/fragments-resnet runs/fragments-digits --preset joint-net --out runs/joint
+      aircomp pretrain runs/fragments-resnet --preset joint-net --joint.width 48
+    """
+
+    settings: Annotated[JointTrainingSettings, tyro.conf.arg(name="")]
+
+
+AnyOptions = Options | CodeOptions | BlindOptions | JointOptions
+AnySettings = PretrainSettings | CodeSettings | BlindTrainingSettings | JointTrainingSettings
+
+
 def run(args: Sequence[str]) -> None:
     """Parse, train, summarise."""
     options = parsed(args)
@@ -109,19 +129,21 @@ def run(args: Sequence[str]) -> None:
             "on_epoch": show,
             "resume": options.resume,
             "overwrite": options.overwrite,
-        }  # Any: of three calls
+        }  # Any: of four calls
         keywords["device"] = options.device
         if isinstance(settings, CodeSettings):
             columns, layer = CODE_COLUMNS, pretrain_code(options.fragments, settings, out, **keywords)
         elif isinstance(settings, BlindTrainingSettings):
             columns, layer = BLIND_COLUMNS, pretrain_blind(options.fragments, settings, out, **keywords)
+        elif isinstance(settings, JointTrainingSettings):
+            columns, layer = JOINT_COLUMNS, pretrain_joint(options.fragments, settings, out, **keywords)
         else:
             columns, layer = COLUMNS, pretrain(options.fragments, settings, out, **keywords)
     _print_test("held-out rounds", layer.training, columns)
     print(out / "layer.safetensors")
 
 
-def _run_zoo(options: "Options | CodeOptions | BlindOptions") -> None:
+def _run_zoo(options: AnyOptions) -> None:
     """Train one layer of each size."""
     settings: Any = options.settings
     with (
@@ -159,28 +181,33 @@ def _print_test(what: str, training: dict[str, Any], columns: Sequence[str]) -> 
     print_table(title, training["test"], columns_of(columns))
 
 
-def parsed(args: Sequence[str]) -> Options | CodeOptions | BlindOptions:
+def parsed(args: Sequence[str]) -> AnyOptions:
     """Parse into the options of what the preset trains."""
     start = starting_point(args)
     if isinstance(start, CodeSettings):
         return parse(CodeOptions, args, "pretrain", CodeOptions(settings=start))
     if isinstance(start, BlindTrainingSettings):
         return parse(BlindOptions, args, "pretrain", BlindOptions(settings=start))
+    if isinstance(start, JointTrainingSettings):
+        return parse(JointOptions, args, "pretrain", JointOptions(settings=start))
     return parse(Options, args, "pretrain", Options(settings=start))
 
 
-def starting_point(args: Sequence[str]) -> PretrainSettings | CodeSettings | BlindTrainingSettings:
+def starting_point(args: Sequence[str]) -> AnySettings:
     """Return the settings that the command line overrides: the preset's, or a resumed training's own."""
     preset, out = value_of(args, "--preset") or "default", value_of(args, "--out")
     if value_of(args, "--preset") is None and "--resume" in args and out and os.path.lexists(Path(out) / "config.toml"):
         preset = str(Path(out) / "config.toml")
     if preset.endswith(".toml"):
         sections = read_toml(Path(preset)) if os.path.lexists(preset) else {}
-        kind = CODE_PRESETS if "code" in sections else BLIND_PRESETS if "fading" in sections else PRESETS
+        others = {"code": CODE_PRESETS, "fading": BLIND_PRESETS, "joint": JOINT_PRESETS}
+        kind = next((kind for section, kind in others.items() if section in sections), PRESETS)
         return kind.read(Path(preset))
-    for kind in (CODE_PRESETS, BLIND_PRESETS):
+    for kind in (CODE_PRESETS, BLIND_PRESETS, JOINT_PRESETS):
         if preset in kind.names():
             return kind.load(preset)
     if preset not in PRESETS.names():
-        raise unknown_name("preset", preset, [*PRESETS.names(), *CODE_PRESETS.names(), *BLIND_PRESETS.names()])
+        raise unknown_name(
+            "preset", preset, [*PRESETS.names(), *CODE_PRESETS.names(), *BLIND_PRESETS.names(), *JOINT_PRESETS.names()]
+        )
     return PRESETS.load(preset)

@@ -31,6 +31,11 @@ ABOUT = {
     "amp-da-pooled": About(_CODEWORD, "in phase", f"{_QIAO}, as {_TARIZZO} run it"),
     "amp-da-net": About("codewords of a learned codebook", "in phase", _TARIZZO),
     "gamp": About(_CODEWORD, "in phase", f"{_OURS}; GAMP: Rangan 2011"),
+    "joint-net": About(
+        "codewords that a trained network leans towards what they stand for",
+        "in phase",
+        f"{_OURS}, trained; joint source-channel coding",
+    ),
     "posterior": About(_CODEWORD, "in phase", f"{_OURS}, by sampling"),
     "omp": About(_CODEWORD, "in phase", "Tropp and Gilbert 2007"),
     "nnls": About(_CODEWORD, "in phase", "Lawson and Hanson 1974"),

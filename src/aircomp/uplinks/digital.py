@@ -29,12 +29,14 @@ from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_type
 from aircomp.decode.base import Decoded, Decoder
+from aircomp.decode.basis import leading_basis
 from aircomp.decode.copies import combine, estimate_snr_db
 from aircomp.decode.heard_pilots import PilotEstimate, hear_pilots, in_phase
 from aircomp.decode.number import count_devices, counting_direction, join_numbers, whole_devices
 from aircomp.decode.side import visible_side_information
-from aircomp.encode.codebook import count
+from aircomp.encode.codebook import count, random_rotation
 from aircomp.encode.energy import PEAK, codeword_energies, limited, scale_to_one
+from aircomp.encode.joint_code import JointCode, Shaped
 from aircomp.encode.pilots import WithPilots, last_slots, num_pilots, pilot_sequence
 from aircomp.encode.schedule import choose_repeat, leave_out, put_slots, schedule, take_slots
 from aircomp.encode.signal import Codewords
@@ -48,8 +50,9 @@ from aircomp.uplinks.outputs import Counts
 from aircomp.uplinks.rehearsal import Stage
 from aircomp.uplinks.settings import UNEQUAL, UplinkSettings
 
-SNR_DB = "snr_db"
-"""What the link remembers beside the noise: the SNR of one channel use, as the base station estimated it last."""
+SNR_DB, NUM_ACTIVE = "snr_db", "num_active"
+"""What the link remembers beside the noise: the SNR of one channel use, and the number of devices, as the base station
+estimated them last."""
 SCALE = "scale"
 """What devices and base station agree on where energies are matched: the factor that makes the mean energy one."""
 
@@ -66,8 +69,8 @@ class Kept:
     """The slots to send, ascending; None means all of them."""
     repeat: int
     """How often each is sent."""
-    energies: Float[Tensor, " codewords"] | None = None
-    """Of the codewords, before devices and base station agree on their scale; None: all are one."""
+    shaped: Shaped | None = None
+    """The round's own codewords, before devices and base station agree on their scale; None: those of the link."""
     pilots: int = 0
     """Slots with pilots behind the others."""
 
@@ -113,6 +116,7 @@ class DigitalUplink(Scheme):
         settings: Of the quantiser, of repetition, of side information.
         context: What the link is made for.
         pilots_of: How many slots of a round carry pilots, from the number of its slots; by default as the settings say.
+        code: Makes the codewords of every round, in place of matched energies.
     """
 
     offers = Counts
@@ -125,6 +129,7 @@ class DigitalUplink(Scheme):
         settings: UplinkSettings,
         context: UplinkContext | None = None,
         pilots_of: Callable[[int], int] | None = None,
+        code: JointCode | None = None,
     ):
         if len(codebook) != settings.quantize.num_codewords:
             raise ConfigError(
@@ -136,12 +141,21 @@ class DigitalUplink(Scheme):
                 f"uplink.energy = 'matched' gives codewords unequal energies, and the decoder of {name!r} needs equal ones; "
                 f"use {' or '.join(UNEQUAL)}, or a decoder with the method with_codebook"
             )
-        self.name, self.codebook, self.decoder = name, codebook, decoder
+        if code is not None and settings.quantize.fragment_length >= codebook.shape[1]:
+            raise ConfigError(
+                f"quantize.fragment_length = {settings.quantize.fragment_length}, but {name!r} needs fewer parameters than "
+                f"the {codebook.shape[1]} uses of a codeword; shorten fragments or lengthen codewords"
+            )
+        self.name, self.codebook, self.decoder, self.code = name, codebook, decoder, code
         self.settings, self.context = settings, context or UplinkContext()
         self.pilots_of = pilots_of or self._num_pilots
         self.peak = PEAK if settings.peak is None else settings.peak
-        if settings.energy == "matched":
+        self.unequal = settings.energy == "matched" or code is not None
+        if self.unequal:
             self.side_information = MEAN_ENERGY
+        if code is not None:
+            rotation = random_rotation(codebook.shape[1], rngs.generator(self.context.seed, "lean"))
+            self.spread = rotation[: settings.quantize.fragment_length].to(codebook)
 
     def broadcast(self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator) -> Announced:
         """Build the round's quantisation codebook from the base station's own fragments, and choose the slots to send."""
@@ -153,28 +167,34 @@ class DigitalUplink(Scheme):
         if pilots:  # in the place of slots, so that the round is as long as without
             asked = leave_out(asked, len(fragments), -(-pilots // repeat), rng=rng).to(energy.device)
         quantizer = build(take_slots(fragments, asked), settings, rng=rng)
-        energies = self._energies(quantizer, memory)
+        shaped = self._shaped(quantizer, memory)
         layers = None if layers is None else layers[: len(fragments)] if asked is None else layers[asked]
-        kept = Kept(quantizer, layers, asked, repeat, energies, pilots)
+        kept = Kept(quantizer, layers, asked, repeat, shaped, pilots)
         downlink = {"codebook": quantizer.codebook, "popularity": quantizer.popularity}
         if asked is not None:
             downlink["asked"] = asked
-        if energies is not None:
-            downlink[NOISE_VAR] = memory[NOISE_VAR]  # from which devices compute the energies
+        if shaped is not None:  # devices compute the same codewords
+            downlink |= {name: memory[name] for name in (NOISE_VAR, *([NUM_ACTIVE] if self.code else []))}
         uses = (len(quantizer.base_indices) * repeat + kept.pilots) * self.codebook.shape[1]
         return Announced(base_update.numel(), uses, downlink, kept)
 
-    def _energies(self, quantizer: Quantizer, memory: Memory) -> Float[Tensor, " codewords"] | None:
-        """Return what each codeword of the round gets; without an estimate of the noise all get the same."""
-        noise_var = remembered(memory, NOISE_VAR)
-        if self.settings.energy == "equal" or noise_var is None:
+    @torch.no_grad()
+    def _shaped(self, quantizer: Quantizer, memory: Memory) -> Shaped | None:
+        """Return the codewords of the round; without an estimate of the noise they are those of the link."""
+        noise_var, num_active = remembered(memory, NOISE_VAR), remembered(memory, NUM_ACTIVE)
+        if not self.unequal or noise_var is None:
             return None
-        return codeword_energies(quantizer.codebook, quantizer.popularity, noise_var, self.peak)
+        words, popularity = quantizer.codebook, quantizer.popularity
+        if self.code is None:
+            return Shaped(codeword_energies(words, popularity, noise_var, self.peak), self.codebook)
+        if num_active is None:
+            return None
+        return self.code(words, popularity, noise_var, num_active, self.peak, self.codebook, self.spread)
 
-    def _rows(self, energies: Float[Tensor, " codewords"], scale: float) -> Float[Tensor, "codewords uses"]:
+    def _rows(self, shaped: Shaped, scale: float) -> Float[Tensor, "codewords uses"]:
         """Return the random-access codebook of a round whose codewords differ in energy."""
-        amplitudes = limited(energies, scale, self.peak).sqrt()
-        return self.codebook * amplitudes.to(self.codebook)[:, None]
+        amplitudes = limited(shaped.energies, scale, self.peak).sqrt()
+        return shaped.directions * amplitudes.to(self.codebook)[:, None]
 
     def encode(
         self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
@@ -192,10 +212,10 @@ class DigitalUplink(Scheme):
         """Send codewords that the devices have chosen; a silent device's do not count as sent."""
         kept: Kept = announced.kept
         codebook, agreed = self.codebook, {}
-        if kept.energies is not None:
-            chosen = torch.bincount(indices.flatten(), minlength=len(kept.energies))
-            scale = scale_to_one(kept.energies, chosen, self.peak)
-            codebook, agreed = self._rows(kept.energies, scale), {SCALE: torch.tensor(scale, dtype=torch.float64)}
+        if kept.shaped is not None:
+            chosen = torch.bincount(indices.flatten(), minlength=len(codebook))
+            scale = scale_to_one(kept.shaped.energies, chosen, self.peak)
+            codebook, agreed = self._rows(kept.shaped, scale), {SCALE: torch.tensor(scale, dtype=torch.float64)}
         signal = Codewords(indices, codebook, kept.repeat)
         copies, uses = indices.shape[1] * kept.repeat, self.codebook.shape[1]
         if kept.pilots:
@@ -218,9 +238,9 @@ class DigitalUplink(Scheme):
         combined, copies_noise = combine(heard[:copies], kept.repeat)
         side, quantizer = self.settings.side_information, kept.quantizer
         layers, own = visible_side_information(side, kept.slot_layers, quantizer.base_indices)
-        decoder, codebook = self._decoder(announced)
+        decoder, codebook, turn = self._decoder(announced)
         decoded = decoder.decode(
-            combined,
+            combined if turn is None else combined @ turn.to(combined),
             kept.quantizer.popularity,
             num_active=None if told is None else self._num_active(told, combined),
             noise_var=None if self.context.snr_reference == "slot" else copies_noise or self._told_noise(told),
@@ -239,11 +259,12 @@ class DigitalUplink(Scheme):
             rehearse=lambda: stage.rehearse(rngs.generator(self.context.seed, "rehearsal")),
         )
         remembered = {SNR_DB: snr_db} | ({NOISE_VAR: noise} if self._follows_noise else {})
+        remembered |= {NUM_ACTIVE: decoded.num_active_hat} if self.code else {}
         return output, {name: torch.tensor(value, dtype=torch.float64) for name, value in remembered.items()}
 
     def _num_active(self, told: PilotEstimate, combined: Float[Tensor, "asked uses"]) -> float:
         """Return the number of devices from pilots and, where codewords have a direction in common, from the data too."""
-        direction = None if self.settings.energy == "matched" else counting_direction(self.codebook)
+        direction = None if self.unequal else counting_direction(self.codebook)
         if direction is None or len(combined) < 2:
             return told.num_active
         counted = count_devices(combined, direction)
@@ -252,7 +273,7 @@ class DigitalUplink(Scheme):
     @property
     def _follows_noise(self) -> bool:
         """Whether the next round depends on the noise of this one."""
-        return self.settings.energy == "matched" or self.settings.rate == "auto"
+        return self.unequal or self.settings.rate == "auto"
 
     def _told_noise(self, told: PilotEstimate | None) -> float | None:
         """Return the noise that pilots tell; short codewords cannot: slots that were decoded wrongly look like noise."""
@@ -261,17 +282,22 @@ class DigitalUplink(Scheme):
     def _num_pilots(self, slots: int) -> int:
         """Return how many slots carry pilots: quiet codewords leave the number of devices open."""
         if self.settings.pilots is None:
-            return num_pilots(slots) if self.settings.energy == "matched" else 0
+            return num_pilots(slots) if self.unequal else 0
         return self.settings.pilots
 
-    def _decoder(self, announced: Announced) -> tuple[Decoder, Float[Tensor, "codewords uses"]]:
-        """Return the decoder of the round's codebook, and that codebook."""
+    def _decoder(
+        self, announced: Announced
+    ) -> tuple[Decoder, Float[Tensor, "codewords uses"], Float[Tensor, "uses uses"] | None]:
+        """Return the round's decoder, its codebook, and the basis in which it decodes where codewords lean."""
         kept: Kept = announced.kept
-        if kept.energies is None:
-            return self.decoder, self.codebook
+        if kept.shaped is None:
+            return self.decoder, self.codebook, None
         made: Any = self.decoder  # with the method, as the constructor saw
-        rows = self._rows(kept.energies, float(announced.agreed[SCALE]))
-        return made.with_codebook(rows), rows
+        rows, turn = self._rows(kept.shaped, float(announced.agreed[SCALE])), None
+        if kept.shaped.leaning:
+            turn = leading_basis(rows, kept.quantizer.popularity, self.settings.quantize.fragment_length + 1)
+            rows = rows @ turn
+        return made.with_codebook(rows), rows, turn
 
     def diagnose(self, sent: Sent, announced: Announced, output: Counts) -> dict[str, float]:
         """Compare the true counts with the decoded ones."""

@@ -12,6 +12,8 @@ from aircomp.encode.codebook import MOST_CODEWORDS
 from aircomp.errors import ConfigError
 from aircomp.layer.analog_code import AnalogCode
 from aircomp.layer.blind_net import BlindLayer
+from aircomp.layer.joint_code import NAME as JOINT_NET
+from aircomp.layer.joint_code import JointLayer
 from aircomp.uplinks.a_dsgd import KINDS as PROJECTED
 from aircomp.uplinks.a_dsgd import ADsgdUplink
 from aircomp.uplinks.analog import KINDS as ANALOG
@@ -79,6 +81,7 @@ def uplink_names() -> list[str]:
         "ideal",
         "perfect",
         *(name for name in decoder_names() if name != "genie"),
+        JOINT_NET,
         *receiver_names(),
         RECEIVER_CSI,
         COMPOSITE,
@@ -116,6 +119,8 @@ def make_uplink(
         return _zoned(settings, context)
     if name == BLIND_NET and decoder is None:
         return _trained_receiver(settings, context)
+    if name == JOINT_NET and decoder is None:
+        return _joint(settings, context)
     codebook = getattr(decoder, "codebook", None)
     if decoder is None or codebook is None:
         partner, codebook, _ = decoder_and_codebook(_choice(name, settings, context))
@@ -166,6 +171,18 @@ def _trained_receiver(settings: UplinkSettings, context: UplinkContext) -> Radio
     codebook, plain = layer.codebook if own else drawn, settings.changed(energy="equal", pilots=0)
     link = DigitalUplink(BLIND_NET, codebook, decoder, plain, context)
     return RadioUplink(link, make_receiver(BLIND_NET, codebook, settings.blind_net, layer.net))
+
+
+def _joint(settings: UplinkSettings, context: UplinkContext) -> Uplink:
+    if context.block_uses:  # gains that differ would undo the energies that devices agreed on
+        raise ConfigError(
+            f"uplink = {JOINT_NET!r} needs devices that arrive equally loud, but the channel fades; use channel.kind = "
+            "'awgn', or uplink = 'gamp'"
+        )
+    code = JointLayer.load(settings.layer, device=context.device).code
+    plain = settings.changed(name="gamp", codebook="two-bases", layer=None)
+    decoder, codebook, _ = decoder_and_codebook(_choice("gamp", plain, context))
+    return DigitalUplink(JOINT_NET, codebook, decoder, settings, context, code=code)
 
 
 def _rival(name: str, settings: UplinkSettings, context: UplinkContext) -> Uplink:

@@ -21,6 +21,7 @@ from aircomp.decode.tuma import NAME as TUMA
 from aircomp.decode.tuma import TumaSettings
 from aircomp.decode.widened import WidenedSettings
 from aircomp.encode.codebook import CodebookKind
+from aircomp.layer.joint_code import NAME as JOINT_NET
 from aircomp.layer.zoo import is_name
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.uplinks.a_dsgd import KINDS as PROJECTED
@@ -56,14 +57,14 @@ class UplinkSettings(Settings):
     """How updates reach the base station."""
 
     NEEDS: ClassVar[NeedsTable] = {
-        "codebook": _DIGITAL,
+        "codebook": _DIGITAL + needs("name", Except(JOINT_NET)),
         "layer": (
-            Needs({"name": ("amp-da-net", LEARNED_ANALOG, BLIND_NET), "codebook": ("layer",)}, refused=True),
+            Needs({"name": ("amp-da-net", LEARNED_ANALOG, BLIND_NET, JOINT_NET), "codebook": ("layer",)}, refused=True),
             *needs("name", Except(*(name for name in _UNCODED if name != LEARNED_ANALOG))),
         ),
         "codeword_length": needs("name", Except("ideal", LEARNED_ANALOG)) + needs("layer", None),
         "energy": needs("name", *UNEQUAL, refused=True),
-        "peak": (Needs({"energy": ("matched",), "name": (*ANALOG, *TDMA)}),),
+        "peak": (Needs({"energy": ("matched",), "name": (*ANALOG, *TDMA, JOINT_NET)}),),
         "rate": needs("name", *UNEQUAL, refused=True)
         + needs("codebook", "auto", "two-bases", "low-coherence-real", refused=True),
         "pilots": needs(
@@ -86,7 +87,7 @@ class UplinkSettings(Settings):
         "quantize": _SLOTS,
         "quantize.num_codewords": needs("name", Except("ideal", *PILOTED, *TDMA[1:], *VOTE, LATTICE)),
         "amp_da": needs("name", "amp-da", "amp-da-pooled"),
-        "gamp": needs("name", "gamp"),
+        "gamp": needs("name", "gamp", JOINT_NET),
         "posterior": needs("name", "posterior"),
         "nnls": needs("name", "nnls"),
         "analog": needs("name", *ANALOG),
@@ -112,8 +113,8 @@ class UplinkSettings(Settings):
     codebook: Literal["auto", "layer", CodebookKind] = "auto"
     """Kind of random-access codebook; auto: what each decoder was designed for; layer: a trained one."""
     layer: Path | None = None
-    """Directory of a trained communication layer, analog code or blind receiver, or the name of a layer of the package
-    (`aircomp layers`); by default the package's, of the sizes set here."""
+    """Directory of a trained communication layer, analog code, joint code or blind receiver, or the name of a layer of the
+    package (`aircomp layers`); by default the package's, of the sizes set here."""
     codeword_length: int = Field(default=64, ge=1)
     """Real channel uses of one slot (paper: l = 64); two-bases needs a power of two."""
     energy: Literal["equal", "matched"] = "equal"
@@ -123,8 +124,8 @@ class UplinkSettings(Settings):
     """Sizes of fragments and codewords: fixed as set (paper), or auto: a quarter of them where the SNR is high enough, at the
     same channel uses per parameter; for gamp and posterior."""
     peak: float | None = Field(default=None, ge=1, le=1e6)
-    """The most energy of a device in a slot, where the mean is one. By default 36 with matched energies. Analog schemes and
-    devices that take turns have no limit by default."""
+    """The most energy of a device in a slot, where the mean is one. By default 36 with matched energies and joint-net. Analog
+    schemes and devices that take turns have no limit by default."""
     pilots: int | None = Field(default=None, ge=0)
     """Slots in which every device sends the same known sequence, which tells the number of devices. By default none with
     codewords of equal energy, and otherwise one slot in fifty, from 4 to 64; with fading at least one in every block."""
@@ -158,7 +159,7 @@ class UplinkSettings(Settings):
     def of_decoder(self, name: str) -> Settings | None:
         """Return the options of a decoder, if it has any."""
         options = {"amp-da": self.amp_da, "amp-da-pooled": self.amp_da, "gamp": self.gamp, "posterior": self.posterior}
-        options |= {"nnls": self.nnls, "widened": self.widened, "blind": self.blind}
+        options |= {JOINT_NET: self.gamp, "nnls": self.nnls, "widened": self.widened, "blind": self.blind}
         options |= {
             BLIND_NET: self.blind_net,
             "semi-blind": self.semi_blind,

@@ -1,0 +1,77 @@
+"""A trained joint code: the network that makes a round's codewords, as one object."""
+
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aircomp.common import rng as rngs
+from aircomp.common.artefact import expect_tensor
+from aircomp.common.checks import check_path
+from aircomp.encode.joint_code import JointCode, JointCodeSettings
+from aircomp.errors import ArtefactError, ConfigError
+from aircomp.layer.files import REMEDY, read_layer, write_layer
+
+NAME = "joint-net"
+BUNDLED = ("weights", NAME)
+
+
+class JointLayer:
+    """A trained joint code.
+
+    Examples:
+        >>> JointLayer.load().code.settings.width
+        24
+
+    Args:
+        code: The network.
+        config: What made it.
+        training: How the training went.
+    """
+
+    def __init__(
+        self, code: JointCode, *, config: dict[str, Any] | None = None, training: dict[str, Any] | None = None
+    ):
+        self.code, self.config, self.training = code, config or {}, training or {}
+
+    def save(self, directory: str | Path) -> None:
+        """Write the layer directory; each of the two files is replaced as a whole."""
+        config = self.config | {"joint": self.code.settings.model_dump(mode="json")}
+        write_layer(directory, self.code.state_dict(), config, self.training)
+
+    @classmethod
+    def load(cls, directory: str | Path | None = None, *, device: str | torch.device = "cpu") -> "JointLayer":
+        """Read a layer directory, by default the one that comes with the package.
+
+        Raises:
+            ArtefactError: If a file is missing, damaged or foreign.
+        """
+        if directory is not None:
+            check_path("directory", directory)
+            return _read(Path(directory), device)
+        with resources.as_file(resources.files("aircomp").joinpath(*BUNDLED)) as bundled:
+            return _read(bundled, device)
+
+
+def untrained(settings: JointCodeSettings, seed: int) -> JointCode:
+    """Return a code that follows the rule."""
+    return JointCode(settings, rngs.generator(seed, "joint code"))
+
+
+def _read(directory: Path, device: str | torch.device) -> JointLayer:
+    path = directory / "layer.safetensors"
+    weights, description = read_layer(directory, "joint", "a joint code", NAME)
+    try:
+        settings = JointCodeSettings.parse(description["config"]["joint"])
+    except ConfigError as error:
+        raise ArtefactError(f"{directory / 'layer.json'}: config.joint: {error}") from None
+    code = untrained(settings, 0)
+    expected = code.state_dict()
+    for name, like in expected.items():
+        expect_tensor(path, weights, name, like.dtype, like.shape, REMEDY)
+    if len(weights) > len(expected):
+        raise ArtefactError(f"{path} holds more than the network that layer.json describes; {REMEDY}")
+    code.load_state_dict(weights)
+    code = code.to(device).eval().requires_grad_(False)
+    return JointLayer(code, config=description["config"], training=description["training"])

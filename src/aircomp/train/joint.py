@@ -1,0 +1,214 @@
+r"""Training a joint code on saved rounds: `aircomp pretrain FRAGMENTS… --preset joint-net`.
+
+    Q, popularity ──► JointCode ──► counts · C + noise ──► GAMP in the leading basis ──► error of the mean ──► Adam
+    noise, devices ─┘
+
+The loss is the logarithm of the error's energy over that of the mean, so that every SNR weighs the same; errors below
+`NEGLIGIBLE` do not count. The channel is that of the scheme: noise by the SNR reference `transmit`, and energies scaled such
+that what devices chose has mean one. The decoder is GAMP with a Poisson prior, as it is deployed but for two things: it knows
+the number of devices and the rates, and choices are independent. Nothing of it is learned.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from aircomp.common import rng as rngs
+from aircomp.common.results import Row
+from aircomp.common.settings import Presets
+from aircomp.decode.base import MAX_DEVICES
+from aircomp.decode.basis import leading_basis
+from aircomp.decode.gamp_steps import MIN_NOISE, PreparedCodebook, output_block, pseudo_channel, replace, start
+from aircomp.decode.tempered import CountTable, tempered_posterior
+from aircomp.encode.codebook import make_codebook, random_rotation
+from aircomp.encode.energy import PEAK
+from aircomp.encode.joint_code import JointCode, JointCodeSettings, mean_one
+from aircomp.layer.joint_code import JointLayer, untrained
+from aircomp.train.distributed import team
+from aircomp.train.loop import Record, Training, check_training, run_training
+from aircomp.train.recipe import TrainingSettings
+from aircomp.train.rounds import Batch, RoundsSettings, Split, blocks, choose_slots, draw, load_rounds, make_batch
+from aircomp.train.step import descend
+
+SNR_DB = (-10.0, -5.0, 0.0, 5.0, 10.0)
+"""At which held-out rounds are measured."""
+NEGLIGIBLE = 1e-3
+"""Of the energy of the mean."""
+REMEMBERED = 0.1
+"""Standard deviation of the logarithm of the noise by which the code is made, which is that of the round before."""
+ITERATIONS, REACH = 10, 12
+"""Of message passing, and the counts that it weighs either side of the mode."""
+MOST_TESTED = 2_048
+"""Slots of a held-out round that are measured."""
+
+
+class JointTrainingSettings(TrainingSettings):
+    """Training of a joint code, completely described."""
+
+    EXAMPLE: ClassVar[str] = "joint-net"
+
+    codeword_length: int = Field(default=64, ge=2, le=4096)
+    """Real channel uses of one slot; the code then works with any, training only has these."""
+    joint: JointCodeSettings = JointCodeSettings()
+    data: RoundsSettings = RoundsSettings()
+
+
+PRESETS = Presets(JointTrainingSettings, "train", "joint_presets")
+
+
+@dataclass(frozen=True)
+class JointTerms:
+    """What training minimises."""
+
+    total: Float[Tensor, ""]
+    """Logarithm of the normalised error of the mean."""
+
+
+def pretrain_joint(
+    directories: Sequence[str | Path],
+    settings: JointTrainingSettings,
+    out: str | Path,
+    *,
+    on_epoch: Callable[[Record], None] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: str = "cpu",
+    batches_per_step: int | None = None,
+) -> JointLayer:
+    """Train a joint code on fragments directories, and write it to `out`.
+
+    The arguments are those of `aircomp.train.fit.pretrain`, and so are the files in `out`.
+
+    Raises:
+        TrainingDiverged: If the loss stops being finite; the best code so far is kept.
+    """
+    kind = JointTrainingSettings
+    paths, directory = check_training(directories, settings, out, kind, on_epoch, device, batches_per_step)
+    with team() as processes:
+        training = _JointTraining(
+            settings,
+            load_rounds(paths, settings.data, seed=settings.seed),
+            out=directory,
+            device=device,
+            on_epoch=on_epoch,
+            batches_per_step=batches_per_step,
+            team=processes,
+        )
+        return run_training(training, PRESETS.read, resume=resume, overwrite=overwrite)
+
+
+class _JointTraining(Training[JointCode, JointLayer, Batch]):
+    """The training of a joint code."""
+
+    Terms = JointTerms
+
+    def __init__(self, settings: JointTrainingSettings, split: Split, **options: Any):
+        self.settings, self.split = settings, split
+        size, rng = settings.data.batch_slots, rngs.generator(settings.seed, "training slots")
+        super().__init__(
+            settings,
+            untrained(settings.joint, settings.seed),
+            choose_slots(split.train, settings.data.train_samples, size, rng=rng),
+            size,
+            _validation_batches(split, settings),
+            [saved.popularity for saved in [*split.train, *split.validation]],
+            **options,
+        )
+
+    def step(self, number: int, slots: Tensor, rng: torch.Generator) -> JointTerms:
+        batch = draw(self.split.train[number], slots, self.settings.data, rng=rng)
+        self.optimizer.zero_grad(set_to_none=True)
+        terms = self.judge(batch, rng)
+        descend(self.model, self.optimizer, terms.total, self.settings.clip_norm, self.gradients)
+        return terms
+
+    def judge(self, batch: Batch, rng: torch.Generator) -> JointTerms:
+        error = error_of_batch(self.model, batch.to(self.device), self.settings.codeword_length, rng=rng)
+        return JointTerms((error + NEGLIGIBLE).log())
+
+    def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> JointLayer:
+        code = untrained(self.settings.joint, self.settings.seed).to(self.device)
+        code.load_state_dict(parameters)
+        code.eval().requires_grad_(False)
+        return JointLayer(code, config=self.settings.model_dump(mode="json"), training=training)
+
+    def test(self, layer: JointLayer) -> list[Row]:
+        return [self._measured(layer, snr_db) for snr_db in SNR_DB]
+
+    @torch.no_grad()
+    def _measured(self, layer: JointLayer, snr_db: float) -> Row:
+        errors = []
+        for number, saved in enumerate(self.split.test):
+            batch = make_batch(saved, torch.arange(min(saved.num_slots, MOST_TESTED)), snr_db, "round").to(self.device)
+            rng = rngs.generator(0, "test noise", number)
+            errors.append(float(error_of_batch(layer.code, batch, self.settings.codeword_length, rng=rng)))
+        row: Row = {"snr_db": snr_db, "snr_reference": "transmit", "rounds": len(errors)}
+        return row | {"update_nmse": sum(errors) / len(errors)}
+
+    @property
+    def trained_on(self) -> dict[str, Any]:
+        return {"num_active": self.split.num_active(self.settings.data), "rounds": self.split.names}
+
+
+def _validation_batches(split: Split, settings: JointTrainingSettings) -> list[Batch]:
+    """Make the batches that every epoch is judged by: slots, devices and SNRs drawn once."""
+    data, rng = settings.data, rngs.generator(settings.seed, "validation slots")
+    slots = choose_slots(split.validation, data.validation_samples, data.batch_slots, rng=rng)
+    plan = blocks(slots, data.batch_slots, rng=rng)
+    return [draw(split.validation[number], chosen, data, rng=rng) for number, chosen in plan]
+
+
+def error_of_batch(code: JointCode, batch: Batch, uses: int, *, rng: torch.Generator) -> Float[Tensor, ""]:
+    """Send a batch and estimate the mean; return the energy of its error over that of the mean."""
+    words, popularity, num_active = batch.quant_codebook, batch.popularity, batch.num_active
+    noise_var = num_active / uses * 10 ** (-batch.snr_db / 10)
+    before = noise_var * math.exp(REMEMBERED * float(torch.randn((), generator=rng)))
+    base, spread = _drawn(len(words), words.shape[1], uses, rng=rng)
+    shaped = code(words, popularity, before, num_active, PEAK, base.to(words), spread.to(words))
+    energies = mean_one(shaped.energies, batch.counts.sum(0), PEAK).to(words)
+    rows = shaped.directions * energies.sqrt()[:, None]
+    noise = math.sqrt(noise_var) * torch.randn(len(batch.counts), uses, generator=rng).to(words)
+    received = batch.counts @ rows + noise
+    if shaped.leaning:
+        turn = leading_basis(rows.detach(), popularity, words.shape[1] + 1)
+        received, rows = received @ turn, rows @ turn
+    found = decode(received, rows, noise_var, expected_counts(batch))
+    error = ((found - batch.counts) @ words).square().sum()
+    return error / (batch.counts @ words).square().sum().clamp(min=torch.finfo(error.dtype).tiny)
+
+
+def _drawn(number: int, length: int, uses: int, *, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw the directions of a link: no network gets to know a certain one."""
+    return make_codebook("two-bases", number, uses, rng=rng), random_rotation(uses, rng)[:length]
+
+
+def expected_counts(batch: Batch) -> Float[Tensor, "slots codewords"]:
+    """Return what a decoder expects of every slot: how devices chose, and what side information tells of the slot."""
+    shares = batch.counts.sum(0) + 1
+    ratio = 0.0 if batch.log_ratio is None else batch.log_ratio
+    return batch.num_active * torch.softmax(shares.log() + ratio, dim=-1).expand_as(batch.counts)
+
+
+def decode(
+    received: Float[Tensor, "slots uses"],
+    codebook: Float[Tensor, "codewords uses"],
+    noise_var: float,
+    rate: Float[Tensor, "slots codewords"],
+) -> Float[Tensor, "slots codewords"]:
+    """Return the soft counts of GAMP, with gradients."""
+    book, noise = PreparedCodebook.of(codebook), received.new_full((len(received), 1), max(noise_var, MIN_NOISE))
+    table = CountTable.of(REACH, max(2 * REACH, math.ceil(4 * float(rate[0].sum()))), received)
+    one, s = received.new_ones(()), start(received, rate)
+    for _ in range(ITERATIONS):
+        s = output_block(s, received, book, noise)
+        R, V = pseudo_channel(s, received, book, noise)
+        post = tempered_posterior(R.clamp(max=MAX_DEVICES), V, rate.log(), one, table)
+        s = replace(s, x_hat=post.mean, nu=post.var)
+    return s.x_hat
