@@ -16,8 +16,10 @@ from helpers.draws import seeded
 
 ERRORS = {"csi_correlation": 0.95, "phase_deg": 20.0, "power_db": 3.0, "timing": 0.2, "frequency": 1e-5}
 BLOCK, SLOTS = 16, 64
-ON_AIR = [name for name in uplink_names() if name not in ("ideal", "perfect")]
-SLOW = ("posterior", "semi-blind")
+NOT_FADED = ("ideal", "perfect", "joint-net")
+"""Two have no radio, and the last is refused over fading."""
+ON_AIR = [name for name in uplink_names() if name not in NOT_FADED]
+SLOW = ("posterior", "semi-blind", "blind-net")
 
 
 def exchange(name, errors):
