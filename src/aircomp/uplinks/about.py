@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from aircomp.common.results import Row
-from aircomp.uplinks.cost import Radio, round_cost
+from aircomp.uplinks.cost import Radio, air_cost
 from aircomp.uplinks.schemes import make_uplink, uplink_names
 
 _OURS = "this package"
@@ -90,5 +90,5 @@ def scheme_rows(num_params: int, num_active: int, radio: Radio) -> list[Row]:
     for name in uplink_names():
         uplink, about = make_uplink(name), ABOUT[name]
         words = {"sends": about.sends, "offers": uplink.offers.__name__.lower(), "needs_channel": about.channel}
-        rows.append(round_cost(uplink, num_params, num_active, radio) | words | {"paper": about.paper})
+        rows.append(air_cost(uplink, num_params, num_active, radio) | words | {"paper": about.paper})
     return rows

@@ -51,7 +51,13 @@ class Radio:
 
 
 def round_cost(uplink: Uplink, num_params: int, num_active: int, radio: Radio) -> Row:
-    """Return the cost of one round as a row of a result."""
+    """Return the cost of one round as a row of a result: its air, and the base station's work."""
+    row = air_cost(uplink, num_params, num_active, radio)
+    return row | {"base_station_gflop": decoding_flops(uplink, num_params, num_active) / 1e9}
+
+
+def air_cost(uplink: Uplink, num_params: int, num_active: int, radio: Radio) -> Row:
+    """Return what one round takes of the air and of devices; nothing is decoded."""
     check_methods("uplink", uplink, "broadcast", "encode")
     check_number("num_params", num_params, low=1, high=1e15, integer=True)
     check_number("num_active", num_active, low=1, high=1e9, integer=True)
@@ -72,7 +78,6 @@ def round_cost(uplink: Uplink, num_params: int, num_active: int, radio: Radio) -
         "energy_per_device": float(air.energy.mean()) * slots / max(air.num_slots, 1),
         "peak_power": air.peak_power,
         "downlink_bits": air.downlink_bits,
-        "base_station_gflop": decoding_flops(uplink, num_params, num_active) / 1e9,
         "side_information": ", ".join(air.side_information) or "none",
     }
 
