@@ -4,7 +4,7 @@ layer.safetensors   `encoder.…` and `estimator.…`
 layer.json          version, configuration, training summary, hash of the weights
 """
 
-from importlib import resources
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
 from aircomp.common.artefact import expect_tensor
-from aircomp.common.checks import check_path
 from aircomp.decode.analog_code import SumEstimator, inputs_of, outputs_of
 from aircomp.encode.analog_code import AnalogCodeSettings, AnalogEncoder, network
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.layer.files import REMEDY, read_layer, write_layer
+from aircomp.layer.files import REMEDY, read_layer, read_own_or_bundled, write_layer
 
 BUNDLED = ("weights", "learned-analog")
 MOST_USES = 65_536
@@ -81,11 +80,7 @@ class AnalogCode:
         Raises:
             ArtefactError: If a file is missing, damaged or foreign.
         """
-        if directory is not None:
-            check_path("directory", directory)
-            return _read(Path(directory), device)
-        with resources.as_file(resources.files("aircomp").joinpath(*BUNDLED)) as bundled:
-            return _read(bundled, device)
+        return read_own_or_bundled(directory, BUNDLED, partial(_read, device=device))
 
 
 def _read(directory: Path, device: str | torch.device) -> AnalogCode:

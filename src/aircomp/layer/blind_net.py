@@ -3,7 +3,7 @@
 The codebook is stored as real uses, two of which are a complex one, like every other.
 """
 
-from importlib import resources
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
 from aircomp.common.artefact import expect_tensor
-from aircomp.common.checks import check_path
 from aircomp.decode.blind_net import BlindNet
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ArtefactError
-from aircomp.layer.files import REMEDY, read_layer, write_layer
+from aircomp.layer.files import REMEDY, read_layer, read_own_or_bundled, write_layer
 
 BUNDLED = ("weights", "blind-net")
 
@@ -76,11 +75,7 @@ class BlindLayer:
         Raises:
             ArtefactError: If a file is missing, damaged or foreign.
         """
-        if directory is not None:
-            check_path("directory", directory)
-            return _read(Path(directory), device)
-        with resources.as_file(resources.files("aircomp").joinpath(*BUNDLED)) as bundled:
-            return _read(bundled, device)
+        return read_own_or_bundled(directory, BUNDLED, partial(_read, device=device))
 
 
 def _read(directory: Path, device: str | torch.device) -> BlindLayer:

@@ -4,8 +4,10 @@ layer.safetensors   the weights, by name
 layer.json          version, configuration, training summary, hash of the weights
 """
 
+from collections.abc import Callable, Sequence
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -17,6 +19,8 @@ from aircomp.errors import ArtefactError
 MOST_BYTES = 2**28
 """What a file may claim."""
 REMEDY = "restore it or train anew"
+
+Trained = TypeVar("Trained")
 
 
 def write_layer(
@@ -58,6 +62,17 @@ def read_layer(directory: Path, key: str, what: str, preset: str) -> tuple[dict[
     if _weights_hash(weights) != description["weights_hash"]:
         raise ArtefactError(f"{path} does not hold the weights that layer.json describes; {REMEDY}")
     return weights, description
+
+
+def read_own_or_bundled(
+    directory: str | Path | None, bundled: Sequence[str], read: Callable[[Path], Trained]
+) -> Trained:
+    """Read a directory of the user's, or without one the directory of that place in the package."""
+    if directory is not None:
+        check_path("directory", directory)
+        return read(Path(directory))
+    with resources.as_file(resources.files("aircomp").joinpath(*bundled)) as own:
+        return read(own)
 
 
 def _weights_hash(weights: dict[str, Tensor]) -> str:

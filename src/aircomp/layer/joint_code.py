@@ -1,6 +1,6 @@
 """A trained joint code: the network that makes a round's codewords, as one object."""
 
-from importlib import resources
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +8,9 @@ import torch
 
 from aircomp.common import rng as rngs
 from aircomp.common.artefact import expect_tensor
-from aircomp.common.checks import check_path
 from aircomp.encode.joint_code import JointCode, JointCodeSettings
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.layer.files import REMEDY, read_layer, write_layer
+from aircomp.layer.files import REMEDY, read_layer, read_own_or_bundled, write_layer
 
 NAME = "joint-net"
 BUNDLED = ("weights", NAME)
@@ -47,11 +46,7 @@ class JointLayer:
         Raises:
             ArtefactError: If a file is missing, damaged or foreign.
         """
-        if directory is not None:
-            check_path("directory", directory)
-            return _read(Path(directory), device)
-        with resources.as_file(resources.files("aircomp").joinpath(*BUNDLED)) as bundled:
-            return _read(bundled, device)
+        return read_own_or_bundled(directory, BUNDLED, partial(_read, device=device))
 
 
 def untrained(settings: JointCodeSettings, seed: int) -> JointCode:
