@@ -96,7 +96,7 @@ def run(args: Sequence[str]) -> None:
     unit = MEASURES[plan.task].unit
     print_table(f"winners (margins in {unit})", comparison.winners, columns_of(WINNERS))
     if any("our_best" in row for row in comparison.winners):
-        print_table(f"our best digital scheme (margins in {unit})", comparison.winners, columns_of(OURS))
+        print_table(f"our best scheme (margins in {unit})", comparison.winners, columns_of(OURS))
     for row in comparison.failed:
         seed = f", seed {row['seed']}" if "seed" in row else ""
         print(f"failed: {row['challenge']} {row['value']:g}, {row['scheme']}{seed}: {row['reason']}")

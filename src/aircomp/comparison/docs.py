@@ -28,7 +28,7 @@ BLOCK = re.compile(
     r"(<!-- arena (?P<task>round|training) (?P<kind>\w+)(?P<words>[^>]*?) -->\n).*?(<!-- end -->)", re.DOTALL
 )
 GOALS = {"phase": (20.0, 45.0), "blind": (4.0, 64.0), "byzantine": (0.2, 0.4), "budget": (0.1, 0.99)}
-"""Where the best digital scheme of this package is meant to be the best of all: the first and the last value."""
+"""Where the best scheme of this package is meant to be the best of all: the first and the last value."""
 FAMILIES = {
     Counts: "codewords, all at once",
     Mean: "parameters, all at once",
@@ -90,7 +90,7 @@ def _block(match: re.Match[str]) -> str:
 
 
 def _overview(rows: list[Row], task: Task, words: Sequence[str]) -> Table:
-    """Who wins each challenge, at how many points, and how our best digital scheme compares."""
+    """Who wins each challenge, at how many points, and how our best scheme compares."""
     found = overview(winners(rows, MEASURES[task]))
     titled = [row | {"challenge": f"`{row['challenge']}`: {_title(row)}"} for row in found]
     note = f"Margins are in {MEASURES[task].unit}, over the best scheme that is not ours."
@@ -103,21 +103,21 @@ def _title(row: Row) -> str:
 
 
 def _points(rows: list[Row], task: Task, words: Sequence[str]) -> Table:
-    """The winner at every point, and our best digital scheme beside the best other."""
+    """The winner at every point, and our best scheme beside the best other."""
     measure = MEASURES[task]
     won = winners(rows, measure)
     columns = {"value": label_of(find_challenge(won[0]["challenge"]).axis) if won else "value"}
     columns |= {"winner": "best", "won_with": label_of(measure.field), "runner_up": "next"}
-    columns |= {"margin": f"margin ({measure.unit})", "verdict": "verdict", "our_best": "our best digital"}
+    columns |= {"margin": f"margin ({measure.unit})", "verdict": "verdict", "our_best": "our best"}
     columns |= {"our_margin": f"its margin ({measure.unit})", "our_verdict": "it"}
     return Table("", columns, [_in_code(row) for row in won])
 
 
 def _goals(rows: list[Row], task: Task, words: Sequence[str]) -> Table:
-    """The points at which our best digital scheme is meant to win."""
+    """The points at which our best scheme is meant to win."""
     won = winners([row for row in rows if row["challenge"] in GOALS], MEASURES[task])
     aimed = [row for row in won if GOALS[row["challenge"]][0] <= row["value"] <= GOALS[row["challenge"]][1]]
-    columns = {"place": "challenge", "our_best": "our best digital", "best_rival": "best other"}
+    columns = {"place": "challenge", "our_best": "our best", "best_rival": "best other"}
     columns |= {"our_margin": f"margin ({MEASURES[task].unit})", "our_verdict": "it"}
     return Table("", columns, [_in_code(row) | {"place": f"`{row['challenge']}` {row['value']:g}"} for row in aimed])
 

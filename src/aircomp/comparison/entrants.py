@@ -33,7 +33,7 @@ class Entrant:
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of the experiment, by path."""
     ours: bool = False
-    """Whether it is a digital scheme of this package or the paper's."""
+    """Whether it is a scheme of this package: digital, or the hybrid of digital and analog."""
     own: str = ""
     """MODULE:CLASS of a user's scheme."""
 
@@ -51,6 +51,8 @@ _NAMED = {
     "digital-matched": ({"uplink.name": "gamp", "uplink.energy": "matched"}, True),
     "digital-rate": ({"uplink.name": "gamp", "uplink.energy": "matched", "uplink.rate": "auto"}, True),
     "amp-da-net": ({"uplink.name": "amp-da-net"}, True),
+    "joint-net": ({"uplink.name": "joint-net"}, True),
+    "hybrid": ({"uplink.name": "hybrid"}, True),
     "widened": ({"uplink.name": "widened"}, True),
     "blind": ({"uplink.name": "blind"}, True),
     "blind-net": ({"uplink.name": "blind-net"}, True),

@@ -37,7 +37,7 @@ BOUNDS = ("ideal", "perfect", "capacity", "compute-forward")
 
 
 def winners(rows: Sequence[Row], measure: Measure) -> list[Row]:
-    """Return who is best at every point of every challenge, and how our best digital scheme compares with the others.
+    """Return who is best at every point of every challenge, and how our best scheme compares with the others.
 
     Args:
         rows: One for every challenge, point and scheme, with the values of all seeds.
@@ -70,7 +70,7 @@ def compared(first: Row, second: Row, measure: Measure) -> Row:
 
 
 def _ours(ranked: Sequence[Row], measure: Measure) -> Row:
-    """Compare our best digital scheme with the best of all others."""
+    """Compare our best scheme with the best of all others."""
     ours, others = ([row for row in ranked if bool(row.get("ours")) == own] for own in (True, False))
     if not ours or not others:
         return {}
@@ -90,7 +90,7 @@ def outcome(beside: Row) -> str:
 
 
 def overview(won: Sequence[Row]) -> list[Row]:
-    """Return one row a challenge: who is best at how many points, and how our best digital scheme does."""
+    """Return one row a challenge: who is best at how many points, and how our best scheme does."""
     found = []
     for challenge in dict.fromkeys(row["challenge"] for row in won):
         here = [row for row in won if row["challenge"] == challenge]

@@ -125,7 +125,7 @@ def _first(comparison: Comparison) -> Section:
     won = [row | {"command": command_of(plan, row["challenge"])} for row in comparison.winners]
     tables = [
         table_of("Winners", won, WINNERS, note),
-        table_of("Our best digital scheme beside the best of the others", won, OURS, note),
+        table_of("Our best scheme beside the best of the others", won, OURS, note),
     ]
     if len(plan.chosen()) > 1:
         each = [row | {"command": command_of(plan, row["challenge"])} for row in overview(won)]
