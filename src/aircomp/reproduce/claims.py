@@ -145,6 +145,29 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             )
             for snr_db, margin in ((-10.0, 0.03), (-5.0, 0.015), (0.0, 0.01))
         ),
+        *(
+            Claim(
+                f"Rate by SNR, calibrated, trains at most {100 * margin:g} points below {bound} at {snr_db:g} dB (ours)",
+                "test_accuracy_last5",
+                _at(snr_db, scheme="GAMP, matched energies, rate by SNR, calibrated"),
+                {"scheme": bound},
+                margin=-margin,
+            )
+            for snr_db, margin, bound in (
+                (-10.0, 0.03, "perfect aggregation"),
+                (-5.0, 0.015, "perfect aggregation"),
+                (0.0, 0.01, "perfect aggregation"),
+                (10.0, 0.01, "ideal"),
+            )
+        ),
+        Claim(
+            "The hybrid trains like the ideal link at 10 dB (ours)",
+            "test_accuracy_last5",
+            {"scheme": "ideal"},
+            _at(10.0, scheme="hybrid"),
+            kind="near",
+            margin=0.01,
+        ),
     ),
     "receivers": (
         *(

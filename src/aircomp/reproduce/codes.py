@@ -36,6 +36,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "GAMP, equal energies": {"name": "gamp"},
     "GAMP, matched energies": {"name": "gamp", "energy": "matched"},
     "GAMP, matched energies, rate by SNR": {"name": "gamp", "energy": "matched", "rate": "auto"},
+    "joint code": {"name": "joint-net"},
     "analog, equal gains": {"name": "analog", "analog.gains": "equal"},
     "analog, gains by layer": {"name": "analog"},
     "analog, gains by layer, LMMSE": {"name": "analog", "analog.estimate": "lmmse"},
@@ -43,6 +44,8 @@ SCHEMES: dict[str, dict[str, Any]] = {
 }
 """Settings of the uplink."""
 TRAINED = tuple(name for name in SCHEMES if name != "analog, equal gains")
+CALIBRATED = ("GAMP, matched energies, rate by SNR", "joint code")
+"""Schemes that are trained once more, with the calibrated readout."""
 ROUND_SNR_DB = (-10.0, -5.0, 0.0, 5.0, 10.0, 20.0)
 TRAINING_SNR_DB = (-10.0, -5.0, 0.0, 10.0)
 BOUNDS = {"ideal": {"uplink": "ideal"}, "perfect aggregation": {"uplink": "perfect"}}
@@ -67,7 +70,7 @@ def _round_jobs(scale: Scale, seed: int, model: str, rounds: int) -> list[tuple[
     collected = fragments(scale, seed, scale.measured | other | {"feedback.kind": "off"})
     found = []
     for name, settings in SCHEMES.items():
-        readouts = ["soft", "unbiased"] if settings["name"] in ("amp-da-net", "gamp") else ["auto"]
+        readouts = _readouts(name)
         for snr_db in ROUND_SNR_DB:
             params = {"uplink": settings, "readouts": readouts, "snr_db": snr_db, "rounds": rounds, "seed": seed}
             fields = {"model": model, "scheme": name, "snr_db": snr_db}
@@ -75,16 +78,25 @@ def _round_jobs(scale: Scale, seed: int, model: str, rounds: int) -> list[tuple[
     return found
 
 
+def _readouts(scheme: str) -> list[str]:
+    """Return the readouts that a scheme's rounds are measured with."""
+    if SCHEMES[scheme]["name"] not in ("amp-da-net", "gamp", "joint-net"):
+        return ["auto"]
+    return ["soft", "unbiased", "calibrated"] if scheme in CALIBRATED else ["soft", "unbiased"]
+
+
 def _training_jobs(scale: Scale, seed: int) -> list[tuple[Row, Job]]:
-    usual = {"aggregate.readout": "auto"}
     found: list[tuple[Row, Job]] = [
-        ({"scheme": name}, federated(scale, seed, usual | settings)) for name, settings in BOUNDS.items()
+        ({"scheme": name}, federated(scale, seed, {"aggregate.readout": "auto"} | settings))
+        for name, settings in BOUNDS.items()
     ]
-    for name in TRAINED:
-        settings = {f"uplink.{part}": value for part, value in SCHEMES[name].items()}
+    trained = [(name, name, "auto") for name in TRAINED]
+    trained += [(f"{name}, calibrated", name, "calibrated") for name in CALIBRATED]
+    for title, name, readout in trained:
+        settings = {f"uplink.{part}": value for part, value in SCHEMES[name].items()} | {"aggregate.readout": readout}
         for snr_db in TRAINING_SNR_DB:
             at = {"channel.snr_db": snr_db, "channel.snr_reference": "transmit"}
-            found.append(({"scheme": name, "snr_db": snr_db}, federated(scale, seed, usual | settings | at)))
+            found.append(({"scheme": title, "snr_db": snr_db}, federated(scale, seed, settings | at)))
     return found
 
 
@@ -125,8 +137,9 @@ def _accuracies(trained: list[Row]) -> Figure | None:
 NOTE = (
     "Sent: what each device's transmission stands for, quantised for the digital schemes. Gain: the length of the found mean "
     "along the true one, 1 if unbiased. Variance: the NMSE that is not bias, NMSE − (1 − gain)². All schemes have 3.2 "
-    "channel uses a parameter and the same mean energy; of matched, analog and hybrid one slot in fifty is a pilot. Every "
-    "scheme sees each round twice and is measured the second time, when it knows its noise. Messages hold no error feedback."
+    "channel uses a parameter and the same mean energy; of matched, joint, analog and hybrid one slot in fifty is a pilot. "
+    "Every scheme sees each round twice and is measured the second time, when it knows its noise. Messages hold no error "
+    "feedback."
 )
 TRAINING_NOTE = "Mean over the last five evaluations; error feedback as each scheme has it. SNR is transmit SNR."
 
