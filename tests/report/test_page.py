@@ -255,6 +255,17 @@ def test_figures_are_the_same_bits_each_time_with_identifiers_of_their_own():
     assert not re.search(r"<style|<metadata|\d{4}-\d\d-\d\dT", one)
 
 
+def test_up_to_eight_lines_have_a_colour_and_a_marker_of_their_own_and_forty_a_pair_of_them():
+    series = {str(number): [(0, number), (1, number)] for number in range(8)}
+    svg = figures.lines(series, x="x", y="y", title="", alt="").svg
+    drawn = [
+        re.search(rf'-series{number}">.*?stroke: (#\w+).*?<path id="[^"]*" d="([^"]*)"', svg, re.S) for number in series
+    ]
+    assert all(len({found and found[part] for found in drawn}) == 8 for part in (1, 2))
+    looks = {(figures.PALETTE[n % len(figures.PALETTE)], figures.MARKERS[n % len(figures.MARKERS)]) for n in range(40)}
+    assert len(looks) == 40
+
+
 def test_a_logarithmic_figure_has_plain_numbers_on_it_and_leaves_zero_out():
     drawing = figures.lines({"a": [(0, 0.0), (1, 1e-5), (2, 1.0)]}, x="x", y="y", title="", alt="", log=True)
     words = re.findall(r"<text[^>]*>([^<]*)</text>", drawing.svg)

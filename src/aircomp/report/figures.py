@@ -21,9 +21,10 @@ Points = Sequence[tuple[Any, ...]]
 
 INK = "#010203"
 """Stands for the colour of the page's text until the SVG is written."""
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#c46b9c", "#7a70cf", "#a67c00", "#7f8790")
-"""The colour-blind-safe palette of Okabe and Ito; each colour has a contrast of 3 on white and on near-black."""
-MARKERS = "osD^vPX"
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#c46b9c", "#7a70cf", "#a67c00", "#7f8790", "#cc3b54")
+"""The colour-blind-safe palette of Okabe and Ito, and a red; each colour has a contrast of 3 on white and on near-black."""
+MARKERS = "osD^vPX<>hp"
+"""As many as have no divisor in common with the colours: a colour that comes again has another marker."""
 DASHES = ("-", "--", ":", "-.")
 LARGEST = 1e30
 """Numbers beyond are not drawn: axes overflow long before floats do."""
