@@ -148,7 +148,7 @@ def test_an_uplink_whose_silent_devices_believe_to_have_sent_fails(analog_sum):
 
 
 def test_a_rule_that_the_output_cannot_serve_is_refused_before_training(analog_sum, digits, quick):
-    with pytest.raises(ConfigError, match="'trimmed-mean' needs counts, but this uplink offers a mean"):
+    with pytest.raises(ConfigError, match="'trimmed-mean' was given, but this uplink offers a mean"):
         aircomp.simulate(quick.changed(rounds=0), dataset=digits, uplink=analog_sum(), aggregator="trimmed-mean")
 
 

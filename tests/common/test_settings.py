@@ -1,3 +1,4 @@
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import get_args
@@ -147,6 +148,22 @@ def test_every_setting_that_says_what_it_is_for_is_in_the_table(tree):
         ("simulate", ["--snr-db", "5"], "channel.snr_db was given but has no effect"),
         ("simulate", ["--uplink", "perfect", "--channel.snr-reference=slot"], "channel.snr_reference was given"),
         ("simulate", ["--uplink", "gamp", "--layer", "x"], "uplink.layer was given but has no effect"),
+        (
+            "simulate",
+            ["--uplink", "obda", "--aggregate.rule", "mean"],
+            "'mean' was given, but this uplink offers a vote",
+        ),
+        ("simulate", ["--uplink", "fsk-mv", "--aggregator=mean"], "'mean' was given, but this uplink offers a vote"),
+        (
+            "simulate",
+            ["--uplink", "obda", "--aggregator=trimmed-mean"],
+            "serves the rule 'sign-vote' alone; use that, or another",
+        ),
+        (
+            "simulate",
+            ["--uplink", "analog", "--aggregator=trimmed-mean"],
+            "serves the rule 'mean' alone; use that, or another",
+        ),
         ("collect", ["--uplink", "gamp"], "uplink = 'gamp': a collection has perfect aggregation"),
         ("collect", ["--snr-db", "5"], "channel.snr_db was given"),
     ],
@@ -169,6 +186,51 @@ def test_keywords_count_as_given_also_in_groups(caplog):
     assert "partition.alpha was given but has no effect" in caplog.text
     with pytest.raises(ConfigError, match="it needs no channel of your own, which is aircomp"):
         simulate("digits", uplink="gamp", snr_db=3.0, channel=Awgn(3.0))
+
+
+WRITTEN = 'uplink = "obda"\n[aggregate]\nrule = "mean"\n'
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda folder: ("digits", {"uplink": "obda", "aggregator": "mean"}),
+        lambda folder: ("digits", {"uplink": "obda", "aggregate": {"rule": "mean"}}),
+        lambda folder: (Experiment.parse(tomllib.loads(WRITTEN)), {"rounds": 1}),
+        lambda folder: (load_experiment("digits").changed(**{"aggregate.rule": "mean"}), {"uplink": "obda"}),
+        lambda folder: (written(folder / "own.toml"), {}),
+    ],
+)
+def test_a_rule_that_was_written_is_refused_where_the_scheme_serves_another(given, tmp_path):
+    preset, overrides = given(tmp_path)
+    with pytest.raises(ConfigError, match=r"'mean' was given, but this uplink offers a vote, .* 'sign-vote' alone"):
+        simulate(preset, **overrides)
+
+
+def written(path):
+    path.write_text(WRITTEN, encoding="utf-8")
+    return path
+
+
+def test_a_rule_that_nobody_wrote_is_that_of_the_scheme():
+    for settings in (load_experiment("digits"), Experiment().changed(rounds=2), Experiment()):
+        assert configure(settings, {"uplink": "obda"}).aggregate.rule == "sign-vote"
+        assert configure(settings.changed(uplink="obda"), {"rounds": 1}).aggregate.rule == "sign-vote"
+        assert configure(settings, {"uplink": "gamp"}).aggregate.rule == "mean"
+    kept = Experiment().changed(**{"aggregate.rule": "trimmed-mean"}).changed(rounds=2)
+    assert (kept.model_fields_set, kept.aggregate.model_fields_set) == ({"rounds", "aggregate"}, {"rule"})
+
+
+def test_the_command_line_sets_what_was_given_and_nothing_else(monkeypatch, tmp_path):
+    ran = []
+    monkeypatch.setattr("aircomp.cli.simulate.simulate", lambda experiment, **_: ran.append(experiment))
+    monkeypatch.setattr("aircomp.cli.simulate.report", lambda *_: None)
+    words = ["--uplink", "obda", "--snr-db", "20", "--server.no-include-base-station", "--out", str(tmp_path / "run")]
+    import_module("aircomp.cli.simulate").run(["digits", *words])
+    wanted = {"uplink": "obda", "channel.snr_db": 20.0, "server.include_base_station": False}
+    expected = load_experiment("digits").changed(**wanted)
+    assert ran[0].model_dump(exclude_unset=True) == expected.model_dump(exclude_unset=True)
+    assert configure(ran[0], {}).aggregate.rule == "sign-vote"
 
 
 def test_a_setting_inside_a_setting_is_unknown():

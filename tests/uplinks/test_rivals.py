@@ -373,7 +373,7 @@ def test_votes_choose_their_rule_themselves_and_refuse_others(digits, quick):
     run = aircomp.simulate(quick.changed(rounds=1), dataset=digits, uplink="obda")
     assert run.experiment.aggregate.rule == "sign-vote"
     assert "num_active_hat" not in run.metrics[0]
-    with pytest.raises(ConfigError, match="'trimmed-mean' needs counts, but this uplink offers a vote"):
+    with pytest.raises(ConfigError, match="'trimmed-mean' was given, but this uplink offers a vote"):
         aircomp.simulate(quick.changed(rounds=1), dataset=digits, uplink="obda", aggregator="trimmed-mean")
 
 

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import dropwhile, takewhile
 from pathlib import Path
@@ -29,10 +29,11 @@ from rich.table import Table
 
 from aircomp.common.interrupt import deferred
 from aircomp.common.outdir import as_directory, new_directory, newest_directory
-from aircomp.common.settings import Settings, setting_paths
+from aircomp.common.settings import Settings, setting_paths, value_at
 from aircomp.errors import ConfigError, unknown_name
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Settings)
 SHELLS = ("bash", "zsh", "tcsh", "fish")
 """That tyro completes words for."""
 
@@ -168,6 +169,12 @@ def given_settings(model: type[Settings], args: Sequence[str]) -> list[str]:
         if word.startswith("--") and path is not None:
             found.append(path)
     return found
+
+
+def with_unset(parsed: S, start: S, given: Iterable[str]) -> S:
+    """Return parsed settings of which only those count as set that `start` or the arguments set: parsing sets them all."""
+    values = {path: value_at(parsed, path) for path in setting_paths(type(start))}
+    return start.changed(**{path: v for path, v in values.items() if path in given or v != value_at(start, path)})
 
 
 def value_of(args: Sequence[str], flag: str) -> str | None:

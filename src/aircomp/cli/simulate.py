@@ -16,6 +16,7 @@ from aircomp.cli.common import (
     progress_bar,
     value_of,
     with_full_names,
+    with_unset,
 )
 from aircomp.common.settings import check_given
 from aircomp.errors import ArtefactError, ConfigError
@@ -50,7 +51,7 @@ class Flags(Experiment):
     @classmethod
     def of(cls, experiment: Experiment) -> "Flags":
         """Return an experiment's settings as flags."""
-        return cls(**experiment.model_dump())
+        return cls(**experiment.model_dump(exclude_unset=True))
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,10 @@ class Options:
 def run(args: Sequence[str]) -> None:
     """Parse, simulate, summarise."""
     preset, rest = split_preset(with_full_names(args, full_name))
-    options = parse(Options, rest, f"simulate {preset or 'PRESET'}", Options(starting_point(preset, rest)))
+    start = starting_point(preset, rest)
+    options = parse(Options, rest, f"simulate {preset or 'PRESET'}", Options(start))
     given = given_settings(Experiment, rest)
-    experiment = heard_by(options.experiment, given)
+    experiment = heard_by(with_unset(options.experiment, start, given), given)
     check_given(experiment, given)
     stem = f"{Path(preset).stem if preset else 'run'}-{experiment.uplink.name}"
     with (

@@ -129,15 +129,18 @@ class Settings(BaseModel):
         return cls(**values)
 
     def changed(self: S, **values: Any) -> S:
-        """Return a copy with dotted-path values replaced, validated again: `changed(**{"channel.snr_db": 5})`."""
-        nested = self.model_dump()
+        """Return a copy with dotted-path values replaced, validated again: `changed(**{"channel.snr_db": 5})`.
+
+        What nobody set stays unset (`model_fields_set`).
+        """
+        nested, whole = self.model_dump(exclude_unset=True), self.model_dump()
         for path, value in values.items():
             *groups, name = path.split(".")
-            target = nested
+            target, known = nested, whole
             for group in groups:
-                target = target.setdefault(group, {}) if isinstance(target, dict) else None
-            if not isinstance(target, dict):
-                raise SettingsError([Problem(path, None, "see --help for all settings")])
+                target, known = target.setdefault(group, {}), known.get(group, {})
+                if not isinstance(target, dict) or not isinstance(known, dict):
+                    raise SettingsError([Problem(path, None, "see --help for all settings")])
             target[name] = value
         return type(self).parse(nested)
 

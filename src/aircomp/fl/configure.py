@@ -51,7 +51,7 @@ def configure(
     experiment = preset if isinstance(preset, Experiment) else load_experiment(preset)
     experiment = name_parts(experiment.changed(**_full_names(overrides)), own or {})
     given = given_paths(_full_names(overrides))
-    experiment = counted_by(controlled_by(heard_by(experiment, given), given), given)
+    experiment = counted_by(controlled_by(heard_by(experiment, given), given))
     if not experiment.own.aggregator and experiment.aggregate.rule not in aggregator_names():
         raise unknown_name("aggregation rule", experiment.aggregate.rule, aggregator_names())
     if experiment.own.channel and experiment.uplink.name in ("ideal", "perfect"):
@@ -108,15 +108,10 @@ def controlled_by(experiment: Experiment, given: Collection[str]) -> Experiment:
     return experiment.changed(**{"power.control": BRINGS[experiment.uplink.name][0]})
 
 
-def counted_by(experiment: Experiment, given: Collection[str]) -> Experiment:
-    """Return the settings with the rule that votes serve, where an uplink for votes was asked for and no rule.
-
-    Args:
-        experiment: The settings.
-        given: Paths of those that the user gave.
-    """
+def counted_by(experiment: Experiment) -> Experiment:
+    """Return the settings with the rule that votes serve, where an uplink for votes was asked for and no rule."""
     votes = experiment.uplink.name in VOTE and not experiment.own.uplink and not experiment.own.aggregator
-    if not votes or "aggregate.rule" in given or experiment.aggregate.rule != "mean":
+    if not votes or "rule" in experiment.aggregate.model_fields_set:
         return experiment
     return experiment.changed(**{"aggregate.rule": "sign-vote"})
 

@@ -138,8 +138,8 @@ def check_rule(offers: type[Output], rule: str | Rule, readout: Readout = "auto"
     check_readout(rule, readout)
     if offers.served is not None and rule != offers.served:
         raise ConfigError(
-            f"the aggregation rule {rule!r} needs counts, but this uplink offers a {offers.__name__.lower()}; use the rule "
-            f"{offers.served!r}, or another uplink"
+            f"the aggregation rule {rule!r} was given, but this uplink offers a {offers.__name__.lower()}, which serves the "
+            f"rule {offers.served!r} alone; use that, or another uplink"
         )
 
 
