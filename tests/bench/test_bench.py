@@ -11,8 +11,8 @@ from aircomp.bench.train import _models, _stepper, loss_difference, synthetic_ro
 from aircomp.common.artefact import read_json
 from aircomp.common.rng import generator
 from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings
+from aircomp.train.batches import make_batch
 from aircomp.train.recipe import PretrainSettings
-from aircomp.train.rounds import make_batch
 from helpers.commands import call
 
 pytestmark = pytest.mark.seconds

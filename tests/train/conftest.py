@@ -1,9 +1,12 @@
+from functools import cache
+
 import pytest
 import torch
 
 from aircomp.quantize.codebook import QuantizeSettings, build
 from aircomp.quantize.nearest import nearest
 from aircomp.train.fragments import FragmentRound, save_round
+from helpers.trainings import KINDS
 
 NUM_CODEWORDS, FRAGMENT = 16, 4
 
@@ -38,4 +41,18 @@ def collection(tmp_path_factory):
     directory = tmp_path_factory.mktemp("collection") / "fragments"
     for index in range(6):
         save_round(directory, index, _synthetic_round(index))
+    return directory
+
+
+@pytest.fixture(scope="session")
+def finished(collection, tmp_path_factory):
+    """Return the directory of a finished training by the kind of its networks; each is trained once."""
+
+    @cache
+    def directory(kind):
+        pretrain, settings, _ = KINDS[kind]
+        out = tmp_path_factory.mktemp(kind) / kind
+        pretrain([collection], settings, out)
+        return out
+
     return directory

@@ -1,4 +1,4 @@
-"""Training of a blind receiver: same seed, same bits; it learns; what it cannot use is refused."""
+"""Training of a blind receiver: it learns; what it cannot use is refused."""
 
 import math
 from dataclasses import replace
@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aircomp.common.artefact import read_json
 from aircomp.common.gains import GainModel
 from aircomp.common.packing import pack
 from aircomp.errors import ArtefactError, ConfigError
@@ -22,58 +21,15 @@ from aircomp.train.blind import (
 )
 from aircomp.train.fragments import save_round
 from helpers.draws import seeded
-from helpers.records import read_lines, without_times
-
-QUICK = BlindTrainingSettings.parse(
-    {
-        "epochs": 2,
-        "learning_rate": 2e-2,
-        "codeword_length": 8,
-        "schedule": "cosine",
-        "fading": {"antennas": 4},
-        "data": {"batch_slots": 20, "validation_samples": 40, "devices_high": 8},
-    }
-)
+from helpers.records import read_lines
+from helpers.trainings import RECEIVER as QUICK
 
 
-@pytest.fixture(scope="module")
-def finished(collection, tmp_path_factory):
-    out = tmp_path_factory.mktemp("receiver") / "receiver"
-    pretrain_blind([collection], QUICK, out)
-    return out
-
-
-def files(out):
-    description = read_json(out / "layer.json")
-    description["training"].pop("seconds")
-    return (out / "layer.safetensors").read_bytes(), description, without_times(read_lines(out / "metrics.jsonl"))
-
-
-def test_the_same_seed_gives_the_same_bits_and_another_one_others(collection, finished, tmp_path):
-    pretrain_blind([collection], QUICK, tmp_path / "again")
-    assert files(tmp_path / "again") == files(finished)
-    pretrain_blind([collection], QUICK.changed(seed=1, epochs=1), tmp_path / "other")
-    assert files(tmp_path / "other")[0] != files(finished)[0]
-
-
-def test_a_training_that_ended_early_resumes_to_the_same_bits(collection, finished, tmp_path):
-    pretrain_blind([collection], QUICK.changed(seconds=1e-3), tmp_path / "parts")
-    assert len(read_lines(tmp_path / "parts" / "metrics.jsonl")) == 1
-    pretrain_blind([collection], QUICK, tmp_path / "parts", resume=True)
-    assert files(tmp_path / "parts")[0] == files(finished)[0]
-
-
-def test_the_directory_holds_receiver_records_and_result(finished):
-    layer = BlindLayer.load(finished)
+def test_the_receiver_is_of_the_settings_and_counts_better_with_more_antennas(finished):
+    layer = BlindLayer.load(finished("receiver"))
     assert layer.codebook.shape == (16, 8)
-    assert {part: len(names) for part, names in layer.training["rounds"].items()} == {
-        "train": 4,
-        "validation": 1,
-        "test": 1,
-    }
     accuracy = {(row["antennas"], row["snr_db"]): row["count_accuracy"] for row in layer.training["test"]}
     assert accuracy[4, 10.0] > accuracy[1, 0.0]
-    assert read_json(finished / "result.json")["rows"] == layer.training["test"]
 
 
 def test_training_lowers_the_loss_and_moves_codebook_and_schedule(collection, tmp_path):

@@ -12,10 +12,11 @@ from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
 from aircomp.layer import CommunicationLayer
 from aircomp.train import fit
 from aircomp.train import loss as losses
+from aircomp.train.batches import make_batch
 from aircomp.train.fit import pretrain, validation_batches
 from aircomp.train.fragments import save_round
 from aircomp.train.recipe import PretrainSettings, load_preset, preset_names
-from aircomp.train.rounds import load_rounds, make_batch
+from aircomp.train.rounds import load_rounds
 from aircomp.train.state import Progress
 from aircomp.train.step import NOISE_ERROR, TOLD_ERROR, LayerModel, batch_loss, train_step
 from helpers.records import read_lines, without_times

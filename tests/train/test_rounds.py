@@ -9,21 +9,9 @@ from aircomp.decode.side import STRENGTH
 from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.quantize.nearest import lookup, nearest
+from aircomp.train.batches import blocks, choose_slots, draw, make_batch, vary, zipf_round
 from aircomp.train.fragments import FragmentRound, save_round
-from aircomp.train.rounds import (
-    RoundsSettings,
-    TrainingRound,
-    arrange,
-    blocks,
-    choose_slots,
-    draw,
-    load_rounds,
-    make_batch,
-    requantize,
-    split_rounds,
-    vary,
-    zipf_round,
-)
+from aircomp.train.rounds import RoundsSettings, TrainingRound, arrange, load_rounds, requantize, split_rounds
 
 
 def plain_round(name="a/round", num_slots=50, num_active=3):

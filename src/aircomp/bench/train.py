@@ -14,8 +14,9 @@ from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
 from aircomp.decode.amp_da_net import AmpDaNet, NetOutput
 from aircomp.plain.amp_da_net import unroll as plain_unroll
+from aircomp.train.batches import Batch, make_batch
 from aircomp.train.recipe import PretrainSettings
-from aircomp.train.rounds import Batch, TrainingRound, make_batch
+from aircomp.train.rounds import TrainingRound
 from aircomp.train.step import LayerModel, batch_loss, train_step
 
 

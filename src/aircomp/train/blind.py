@@ -10,10 +10,10 @@ independently, by a drawn power law. The loss is the negative log probability of
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from jaxtyping import Complex, Float, Int
@@ -33,12 +33,13 @@ from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError
 from aircomp.layer.blind_net import BlindLayer, BlindNetworks
 from aircomp.measure.metrics import count_accuracy
-from aircomp.train.distributed import team
+from aircomp.train.batches import blocks, choose_slots
+from aircomp.train.entry import RunOptions, train_on
 from aircomp.train.fragments import load_round
-from aircomp.train.loop import Record, Training, check_training, run_training
+from aircomp.train.networks import NetworkTraining
 from aircomp.train.recipe import TrainingSettings
-from aircomp.train.rounds import arrange, blocks, choose_slots, deal, training_files
-from aircomp.train.step import TOLD_ERROR, descend
+from aircomp.train.rounds import arrange, deal, training_files
+from aircomp.train.step import TOLD_ERROR
 
 SNR_DB, ANTENNAS = (0.0, 5.0, 10.0), (1, 4, 8, 64)
 """At which held-out rounds are measured, as far as training had so many antennas."""
@@ -142,24 +143,8 @@ class FadedBatch:
         return replace(self, indices=self.indices.to(device), popularity=self.popularity.to(device))
 
 
-@dataclass(frozen=True)
-class BlindTerms:
-    """What training minimises."""
-
-    total: Float[Tensor, ""]
-    """Negative log probability of the true counts, over the number of devices."""
-
-
 def pretrain_blind(
-    directories: Sequence[str | Path],
-    settings: BlindTrainingSettings,
-    out: str | Path,
-    *,
-    on_epoch: Callable[[Record], None] | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    device: str = "cpu",
-    batches_per_step: int | None = None,
+    directories: Sequence[str | Path], settings: BlindTrainingSettings, out: str | Path, **options: Unpack[RunOptions]
 ) -> BlindLayer:
     """Train a blind receiver on fragments directories, and write it to `out`.
 
@@ -168,70 +153,45 @@ def pretrain_blind(
     Raises:
         TrainingDiverged: If the loss stops being finite; the best receiver so far is kept.
     """
-    kind = BlindTrainingSettings
-    paths, directory = check_training(directories, settings, out, kind, on_epoch, device, batches_per_step)
-    with team() as processes:
-        training = _BlindTraining(
-            settings,
-            *load_saved_rounds(paths, settings),
-            out=directory,
-            device=device,
-            on_epoch=on_epoch,
-            batches_per_step=batches_per_step,
-            team=processes,
-        )
-        return run_training(training, PRESETS.read, resume=resume, overwrite=overwrite)
+
+    def make(paths: list[Path], **parts: Any) -> _BlindTraining:
+        return _BlindTraining(settings, *load_saved_rounds(paths, settings), **parts)
+
+    return train_on(directories, settings, out, PRESETS, make, **options)
 
 
-class _BlindTraining(Training[BlindNetworks, BlindLayer, FadedBatch]):
-    """The training of a blind receiver."""
+class _BlindTraining(NetworkTraining[BlindNetworks, BlindLayer, FadedBatch, SavedRound]):
+    """The training of a blind receiver; its loss is -log P(true counts), over the number of devices."""
 
-    Terms = BlindTerms
+    def __init__(self, settings: BlindTrainingSettings, *rounds: list[SavedRound], **options: Any):
+        self.settings = settings
+        super().__init__(settings, *rounds, batch_slots=settings.data.batch_slots, **options)
 
-    def __init__(
-        self,
-        settings: BlindTrainingSettings,
-        train: list[SavedRound],
-        validation: list[SavedRound],
-        test: list[SavedRound],
-        **options: Any,
-    ):
-        self.settings, self.train, self.test_rounds = settings, train, test
-        self.names = {"train": train, "validation": validation, "test": test}
-        size = settings.data.batch_slots
-        super().__init__(
-            settings,
-            self._untrained(),
-            choose_slots(train, None, size, rng=rngs.generator(settings.seed, "training slots")),
-            size,
-            _validation_batches(validation, settings),
-            [saved.popularity for saved in [*train, *validation]],
-            **options,
-        )
-
-    def _untrained(self) -> BlindNetworks:
-        settings, number = self.settings, len(self.train[0].popularity)
+    def untrained(self) -> BlindNetworks:
+        settings, number = self.settings, len(self.train_rounds[0].popularity)
         return BlindNetworks.untrained(number, settings.codeword_length, seed=settings.seed)
 
-    def step(self, number: int, slots: Tensor, rng: torch.Generator) -> BlindTerms:
-        batch = draw_batch(self.train[number], slots, self.settings, rng=rng).to(self.device)
-        self.optimizer.zero_grad(set_to_none=True)
-        terms = self.judge(batch, rng)
-        descend(self.model, self.optimizer, terms.total, self.settings.clip_norm, self.gradients)
-        return terms
+    def told(self, saved: SavedRound) -> Tensor:
+        return saved.popularity
 
-    def judge(self, batch: FadedBatch, rng: torch.Generator) -> BlindTerms:
-        batch = batch.to(self.device)
+    def draw(self, number: int, slots: Tensor, rng: torch.Generator) -> FadedBatch:
+        return draw_batch(self.train_rounds[number], slots, self.settings, rng=rng)
+
+    def validation_batches(self, rounds: Sequence[SavedRound], *, rng: torch.Generator) -> list[FadedBatch]:
+        """Draw slots and channels once."""
+        data = self.settings.data
+        slots = choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng)
+        plan = blocks(slots, data.batch_slots, rng=rng)
+        return [draw_batch(rounds[number], chosen, self.settings, rng=rng) for number, chosen in plan]
+
+    def loss(self, batch: FadedBatch, rng: torch.Generator) -> Float[Tensor, ""]:
         found, truth = decode_batch(self.model, batch, rng=rng)
         right = found.counts[:, None] == truth.clamp(max=float(found.counts.max()))[:, None]
         probability = ((found.weight[:, 0] * right).sum(1) / found.total[:, 0, 0]).clamp(min=LEAST_PROBABILITY)
-        return BlindTerms(-probability.log().sum(1).mean() / len(batch.indices))
+        return -probability.log().sum(1).mean() / len(batch.indices)
 
-    def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> BlindLayer:
-        networks = self._untrained().to(self.device)
-        networks.load_state_dict(parameters)
-        networks.eval().requires_grad_(False)
-        return BlindLayer(networks, config=self.settings.model_dump(mode="json"), training=training)
+    def wrap(self, networks: BlindNetworks, config: dict[str, Any], training: dict[str, Any]) -> BlindLayer:
+        return BlindLayer(networks, config=config, training=training)
 
     def test(self, layer: BlindLayer) -> list[Row]:
         rows: list[Row] = []
@@ -254,7 +214,7 @@ class _BlindTraining(Training[BlindNetworks, BlindLayer, FadedBatch]):
 
     @property
     def trained_on(self) -> dict[str, Any]:
-        return {"rounds": {part: sorted(saved.name for saved in rounds) for part, rounds in self.names.items()}}
+        return {"rounds": self.names}
 
 
 def load_saved_rounds(
@@ -301,13 +261,6 @@ def draw_batch(
     told = len(indices) * math.exp(TOLD_ERROR * float(torch.randn((), generator=rng)))
     snr_db = data.snr_db_low + share * (data.snr_db_high - data.snr_db_low)
     return FadedBatch(indices, popularity, told, antennas, model, ramp_deg, snr_db)
-
-
-def _validation_batches(rounds: Sequence[SavedRound], settings: BlindTrainingSettings) -> list[FadedBatch]:
-    """Make the batches that every epoch is judged by: slots and channels drawn once."""
-    data, rng = settings.data, rngs.generator(settings.seed, "validation slots")
-    plan = blocks(choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng), data.batch_slots, rng=rng)
-    return [draw_batch(rounds[number], slots, settings, rng=rng) for number, slots in plan]
 
 
 def decode_batch(

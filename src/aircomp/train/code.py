@@ -8,10 +8,10 @@ and a number of devices. Where a round has fewer, other rounds of its directory 
 gains, whose phases they undo (`power.control = "phase"`). Pilots then tell the sum of the gains in place of their number.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from jaxtyping import Float, Int
@@ -26,12 +26,12 @@ from aircomp.encode.analog_code import AnalogCodeSettings
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer.analog_code import AnalogCode, AnalogNetworks
 from aircomp.quantize.levels import layer_energies, layer_gains
-from aircomp.train.distributed import team
+from aircomp.train.batches import blocks, choose_slots
+from aircomp.train.entry import RunOptions, train_on
 from aircomp.train.fragments import load_round
-from aircomp.train.loop import Record, Training, check_training, run_training
+from aircomp.train.networks import NetworkTraining
 from aircomp.train.recipe import TrainingSettings
-from aircomp.train.rounds import blocks, choose_slots, deal, training_files
-from aircomp.train.step import descend
+from aircomp.train.rounds import deal, training_files
 
 SNR_DB = (-10.0, -5.0, 0.0, 5.0, 10.0, 15.0, 20.0)
 """At which held-out rounds are measured."""
@@ -130,24 +130,8 @@ class CodeBatch:
         return replace(self, **moved)
 
 
-@dataclass(frozen=True)
-class CodeTerms:
-    """What training minimises."""
-
-    total: Float[Tensor, ""]
-    """Logarithm of the normalised error of the mean."""
-
-
 def pretrain_code(
-    directories: Sequence[str | Path],
-    settings: CodeSettings,
-    out: str | Path,
-    *,
-    on_epoch: Callable[[Record], None] | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    device: str = "cpu",
-    batches_per_step: int | None = None,
+    directories: Sequence[str | Path], settings: CodeSettings, out: str | Path, **options: Unpack[RunOptions]
 ) -> AnalogCode:
     """Train an analog code on fragments directories with raw fragments, and write it to `out`.
 
@@ -156,66 +140,46 @@ def pretrain_code(
     Raises:
         TrainingDiverged: If the loss stops being finite; the best code so far is kept.
     """
-    paths, directory = check_training(directories, settings, out, CodeSettings, on_epoch, device, batches_per_step)
-    with team() as processes:
-        training = _CodeTraining(
-            settings,
-            *load_code_rounds(paths, settings),
-            out=directory,
-            device=device,
-            on_epoch=on_epoch,
-            batches_per_step=batches_per_step,
-            team=processes,
-        )
-        return run_training(training, PRESETS.read, resume=resume, overwrite=overwrite)
+
+    def make(paths: list[Path], **parts: Any) -> _CodeTraining:
+        return _CodeTraining(settings, *load_code_rounds(paths, settings), **parts)
+
+    return train_on(directories, settings, out, PRESETS, make, **options)
 
 
-class _CodeTraining(Training[AnalogNetworks, AnalogCode, CodeBatch]):
-    """The training of an analog code."""
+class _CodeTraining(NetworkTraining[AnalogNetworks, AnalogCode, CodeBatch, CodeRound]):
+    """The training of an analog code; its loss is the logarithm of the normalised error of the mean."""
 
-    Terms = CodeTerms
+    def __init__(self, settings: CodeSettings, *rounds: list[CodeRound], **options: Any):
+        self.settings = settings
+        super().__init__(settings, *rounds, batch_slots=settings.data.batch_slots, **options)
 
-    def __init__(
-        self,
-        settings: CodeSettings,
-        train: list[CodeRound],
-        validation: list[CodeRound],
-        test: list[CodeRound],
-        **options: Any,
-    ):
-        self.settings, self.train, self.test_rounds = settings, train, test
-        self.names = {"train": train, "validation": validation, "test": test}
-        size = settings.data.batch_slots
-        super().__init__(
-            settings,
-            self._untrained(),
-            choose_slots(train, None, size, rng=rngs.generator(settings.seed, "training slots")),
-            size,
-            _validation_batches(validation, settings),
-            [saved.own for saved in [*train, *validation]],
-            **options,
-        )
-
-    def _untrained(self) -> AnalogNetworks:
-        settings = self.settings
-        length = self.train[0].own.shape[1]
+    def untrained(self) -> AnalogNetworks:
+        settings, length = self.settings, self.train_rounds[0].own.shape[1]
         return AnalogNetworks(settings.code, length, settings.codeword_length, seed=settings.seed)
 
-    def step(self, number: int, slots: Tensor, rng: torch.Generator) -> CodeTerms:
-        batch = draw_batch(self.train, number, slots, self.settings.data, rng=rng).to(self.device)
-        self.optimizer.zero_grad(set_to_none=True)
-        terms = self.judge(batch, rng)
-        descend(self.model, self.optimizer, terms.total, self.settings.clip_norm, self.gradients)
-        return terms
+    def told(self, saved: CodeRound) -> Tensor:
+        return saved.own
 
-    def judge(self, batch: CodeBatch, rng: torch.Generator) -> CodeTerms:
-        return CodeTerms(error_of_batch(self.model, batch.to(self.device), rng=rng).log())
+    def draw(self, number: int, slots: Tensor, rng: torch.Generator) -> CodeBatch:
+        return draw_batch(self.train_rounds, number, slots, self.settings.data, rng=rng)
 
-    def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> AnalogCode:
-        networks = self._untrained().to(self.device)
-        networks.load_state_dict(parameters)
-        networks.eval().requires_grad_(False)
-        return AnalogCode(networks, config=self.settings.model_dump(mode="json"), training=training)
+    def validation_batches(self, rounds: Sequence[CodeRound], *, rng: torch.Generator) -> list[CodeBatch]:
+        """Draw slots once, and spread SNRs evenly over the range."""
+        data = self.settings.data
+        slots = choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng)
+        plan, found = blocks(slots, data.batch_slots, rng=rng), []
+        for place, (number, chosen) in enumerate(plan):
+            share = (place + 0.5) / len(plan)
+            snr_db = data.snr_db_low + share * (data.snr_db_high - data.snr_db_low)
+            found.append(replace(draw_batch(rounds, number, chosen, data, rng=rng), snr_db=snr_db))
+        return found
+
+    def loss(self, batch: CodeBatch, rng: torch.Generator) -> Float[Tensor, ""]:
+        return error_of_batch(self.model, batch, rng=rng).log()
+
+    def wrap(self, networks: AnalogNetworks, config: dict[str, Any], training: dict[str, Any]) -> AnalogCode:
+        return AnalogCode(networks, config=config, training=training)
 
     def test(self, layer: AnalogCode) -> list[Row]:
         return [self._measured(layer, snr_db) for snr_db in SNR_DB]
@@ -236,7 +200,7 @@ class _CodeTraining(Training[AnalogNetworks, AnalogCode, CodeBatch]):
 
     @property
     def trained_on(self) -> dict[str, Any]:
-        return {"rounds": {part: sorted(saved.name for saved in rounds) for part, rounds in self.names.items()}}
+        return {"rounds": self.names}
 
 
 def load_code_rounds(
@@ -317,18 +281,6 @@ def make_batch(
     energy = layer_energies(saved.gains)[slots]
     fades = torch.ones(len(fragments))
     return CodeBatch(fragments, saved.own[slots], saved.gains[slots], energy, snr_db, fades)
-
-
-def _validation_batches(rounds: Sequence[CodeRound], settings: CodeSettings) -> list[CodeBatch]:
-    """Make the batches that every epoch is judged by: slots drawn once, SNRs spread evenly over the range."""
-    data, rng = settings.data, rngs.generator(settings.seed, "validation slots")
-    plan = blocks(choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng), data.batch_slots, rng=rng)
-    found = []
-    for place, (number, slots) in enumerate(plan):
-        share = (place + 0.5) / len(plan)
-        snr_db = data.snr_db_low + share * (data.snr_db_high - data.snr_db_low)
-        found.append(replace(draw_batch(rounds, number, slots, data, rng=rng), snr_db=snr_db))
-    return found
 
 
 def error_of_batch(code: AnalogNetworks, batch: CodeBatch, *, rng: torch.Generator) -> Float[Tensor, ""]:

@@ -16,11 +16,12 @@ from aircomp.common.results import Row
 from aircomp.errors import ConfigError
 from aircomp.layer import CommunicationLayer
 from aircomp.train import loss as losses
-from aircomp.train.distributed import team
+from aircomp.train.batches import Batch, blocks, choose_slots, draw, make_batch, vary
+from aircomp.train.entry import train_on
 from aircomp.train.held_out import measure_layer
-from aircomp.train.loop import Record, Training, check_training, run_training
-from aircomp.train.recipe import PretrainSettings, read_toml
-from aircomp.train.rounds import Batch, Split, blocks, choose_slots, draw, load_rounds, make_batch, vary
+from aircomp.train.loop import Record, Training
+from aircomp.train.recipe import PRESETS, PretrainSettings
+from aircomp.train.rounds import Split, load_rounds
 from aircomp.train.step import LayerModel, batch_loss, train_step
 
 
@@ -53,22 +54,26 @@ def pretrain(
     Raises:
         TrainingDiverged: If the loss stops being finite; the best layer so far is kept.
     """
-    paths, directory = check_training(directories, settings, out, PretrainSettings, on_epoch, device, batches_per_step)
-    with team() as processes:
+
+    def make(paths: list[Path], **parts: Any) -> _Training:
         split = load_rounds(paths, settings.data, seed=settings.seed)
         if settings.loss.quantization and any(r.mean_fragments is None for r in [*split.train, *split.validation]):
             raise ConfigError("loss.quantization needs raw fragments, which some rounds lack; collect with --raw")
         check_memory(settings.memory_needs(split.num_codewords))
-        training = _Training(
-            settings,
-            split,
-            out=directory,
-            device=device,
-            on_epoch=on_epoch,
-            batches_per_step=batches_per_step,
-            team=processes,
-        )
-        return run_training(training, read_toml, resume=resume, overwrite=overwrite)
+        return _Training(settings, split, **parts)
+
+    return train_on(
+        directories,
+        settings,
+        out,
+        PRESETS,
+        make,
+        on_epoch=on_epoch,
+        resume=resume,
+        overwrite=overwrite,
+        device=device,
+        batches_per_step=batches_per_step,
+    )
 
 
 class _Training(Training[LayerModel, CommunicationLayer, Batch]):

@@ -12,8 +12,9 @@ from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.encode.codebook import count
 from aircomp.layer import CommunicationLayer
+from aircomp.train.batches import choose_slots
 from aircomp.train.evaluate import measure
-from aircomp.train.rounds import RoundsSettings, TrainingRound, choose_slots
+from aircomp.train.rounds import RoundsSettings, TrainingRound
 
 SNR_DB = (0.0, 3.0, 5.0, 10.0, 15.0, 20.0)
 """The paper's."""

@@ -10,10 +10,9 @@ the number of devices and the rates, and choices are independent. Nothing of it 
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from jaxtyping import Float
@@ -31,11 +30,11 @@ from aircomp.encode.codebook import make_codebook, random_rotation
 from aircomp.encode.energy import PEAK
 from aircomp.encode.joint_code import JointCode, JointCodeSettings, mean_one
 from aircomp.layer.joint_code import JointLayer, untrained
-from aircomp.train.distributed import team
-from aircomp.train.loop import Record, Training, check_training, run_training
+from aircomp.train.batches import Batch, blocks, choose_slots, draw, make_batch
+from aircomp.train.entry import RunOptions, train_on
+from aircomp.train.networks import NetworkTraining
 from aircomp.train.recipe import TrainingSettings
-from aircomp.train.rounds import Batch, RoundsSettings, Split, blocks, choose_slots, draw, load_rounds, make_batch
-from aircomp.train.step import descend
+from aircomp.train.rounds import RoundsSettings, Split, TrainingRound, load_rounds
 
 SNR_DB = (-10.0, -5.0, 0.0, 5.0, 10.0)
 """At which held-out rounds are measured."""
@@ -63,24 +62,8 @@ class JointTrainingSettings(TrainingSettings):
 PRESETS = Presets(JointTrainingSettings, "train", "joint_presets")
 
 
-@dataclass(frozen=True)
-class JointTerms:
-    """What training minimises."""
-
-    total: Float[Tensor, ""]
-    """Logarithm of the normalised error of the mean."""
-
-
 def pretrain_joint(
-    directories: Sequence[str | Path],
-    settings: JointTrainingSettings,
-    out: str | Path,
-    *,
-    on_epoch: Callable[[Record], None] | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    device: str = "cpu",
-    batches_per_step: int | None = None,
+    directories: Sequence[str | Path], settings: JointTrainingSettings, out: str | Path, **options: Unpack[RunOptions]
 ) -> JointLayer:
     """Train a joint code on fragments directories, and write it to `out`.
 
@@ -89,55 +72,43 @@ def pretrain_joint(
     Raises:
         TrainingDiverged: If the loss stops being finite; the best code so far is kept.
     """
-    kind = JointTrainingSettings
-    paths, directory = check_training(directories, settings, out, kind, on_epoch, device, batches_per_step)
-    with team() as processes:
-        training = _JointTraining(
-            settings,
-            load_rounds(paths, settings.data, seed=settings.seed),
-            out=directory,
-            device=device,
-            on_epoch=on_epoch,
-            batches_per_step=batches_per_step,
-            team=processes,
-        )
-        return run_training(training, PRESETS.read, resume=resume, overwrite=overwrite)
+
+    def make(paths: list[Path], **parts: Any) -> _JointTraining:
+        return _JointTraining(settings, load_rounds(paths, settings.data, seed=settings.seed), **parts)
+
+    return train_on(directories, settings, out, PRESETS, make, **options)
 
 
-class _JointTraining(Training[JointCode, JointLayer, Batch]):
-    """The training of a joint code."""
-
-    Terms = JointTerms
+class _JointTraining(NetworkTraining[JointCode, JointLayer, Batch, TrainingRound]):
+    """The training of a joint code; its loss is the logarithm of the normalised error of the mean."""
 
     def __init__(self, settings: JointTrainingSettings, split: Split, **options: Any):
-        self.settings, self.split = settings, split
-        size, rng = settings.data.batch_slots, rngs.generator(settings.seed, "training slots")
-        super().__init__(
-            settings,
-            untrained(settings.joint, settings.seed),
-            choose_slots(split.train, settings.data.train_samples, size, rng=rng),
-            size,
-            _validation_batches(split, settings),
-            [saved.popularity for saved in [*split.train, *split.validation]],
-            **options,
-        )
+        self.settings, self.split, data = settings, split, settings.data
+        sizes = {"batch_slots": data.batch_slots, "train_samples": data.train_samples}
+        super().__init__(settings, split.train, split.validation, split.test, **sizes, **options)
 
-    def step(self, number: int, slots: Tensor, rng: torch.Generator) -> JointTerms:
-        batch = draw(self.split.train[number], slots, self.settings.data, rng=rng)
-        self.optimizer.zero_grad(set_to_none=True)
-        terms = self.judge(batch, rng)
-        descend(self.model, self.optimizer, terms.total, self.settings.clip_norm, self.gradients)
-        return terms
+    def untrained(self) -> JointCode:
+        return untrained(self.settings.joint, self.settings.seed)
 
-    def judge(self, batch: Batch, rng: torch.Generator) -> JointTerms:
-        error = error_of_batch(self.model, batch.to(self.device), self.settings.codeword_length, rng=rng)
-        return JointTerms((error + NEGLIGIBLE).log())
+    def told(self, saved: TrainingRound) -> Tensor:
+        return saved.popularity
 
-    def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> JointLayer:
-        code = untrained(self.settings.joint, self.settings.seed).to(self.device)
-        code.load_state_dict(parameters)
-        code.eval().requires_grad_(False)
-        return JointLayer(code, config=self.settings.model_dump(mode="json"), training=training)
+    def draw(self, number: int, slots: Tensor, rng: torch.Generator) -> Batch:
+        return draw(self.train_rounds[number], slots, self.settings.data, rng=rng)
+
+    def validation_batches(self, rounds: Sequence[TrainingRound], *, rng: torch.Generator) -> list[Batch]:
+        """Draw slots, devices and SNRs once."""
+        data = self.settings.data
+        slots = choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng)
+        return [
+            draw(rounds[number], chosen, data, rng=rng) for number, chosen in blocks(slots, data.batch_slots, rng=rng)
+        ]
+
+    def loss(self, batch: Batch, rng: torch.Generator) -> Float[Tensor, ""]:
+        return (error_of_batch(self.model, batch, self.settings.codeword_length, rng=rng) + NEGLIGIBLE).log()
+
+    def wrap(self, networks: JointCode, config: dict[str, Any], training: dict[str, Any]) -> JointLayer:
+        return JointLayer(networks, config=config, training=training)
 
     def test(self, layer: JointLayer) -> list[Row]:
         return [self._measured(layer, snr_db) for snr_db in SNR_DB]
@@ -145,7 +116,7 @@ class _JointTraining(Training[JointCode, JointLayer, Batch]):
     @torch.no_grad()
     def _measured(self, layer: JointLayer, snr_db: float) -> Row:
         errors = []
-        for number, saved in enumerate(self.split.test):
+        for number, saved in enumerate(self.test_rounds):
             batch = make_batch(saved, torch.arange(min(saved.num_slots, MOST_TESTED)), snr_db, "round").to(self.device)
             rng = rngs.generator(0, "test noise", number)
             errors.append(float(error_of_batch(layer.code, batch, self.settings.codeword_length, rng=rng)))
@@ -154,15 +125,7 @@ class _JointTraining(Training[JointCode, JointLayer, Batch]):
 
     @property
     def trained_on(self) -> dict[str, Any]:
-        return {"num_active": self.split.num_active(self.settings.data), "rounds": self.split.names}
-
-
-def _validation_batches(split: Split, settings: JointTrainingSettings) -> list[Batch]:
-    """Make the batches that every epoch is judged by: slots, devices and SNRs drawn once."""
-    data, rng = settings.data, rngs.generator(settings.seed, "validation slots")
-    slots = choose_slots(split.validation, data.validation_samples, data.batch_slots, rng=rng)
-    plan = blocks(slots, data.batch_slots, rng=rng)
-    return [draw(split.validation[number], chosen, data, rng=rng) for number, chosen in plan]
+        return {"num_active": self.split.num_active(self.settings.data), "rounds": self.names}
 
 
 def error_of_batch(code: JointCode, batch: Batch, uses: int, *, rng: torch.Generator) -> Float[Tensor, ""]:

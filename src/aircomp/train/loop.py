@@ -1,7 +1,7 @@
 """The loop of every training: epochs of optimiser steps, each with a validation, after which everything is on disk.
 
 Under torchrun several processes share the batches of every step (`train/distributed.py`). What is trained is a subclass:
-a communication layer (`train/fit.py`) or an analog code (`train/code.py`).
+a communication layer (`train/fit.py`), or the networks of another scheme (`train/networks.py`). `train/entry.py` calls it.
 """
 
 import math
@@ -18,15 +18,13 @@ from torch import Tensor, nn
 
 from aircomp.common import artefact, results
 from aircomp.common import rng as rngs
-from aircomp.common.checks import check_callable, check_device, check_number, check_path, check_type
 from aircomp.common.interrupt import deferred
-from aircomp.common.outdir import as_directory
 from aircomp.common.results import Row
 from aircomp.errors import AirCompError, ConfigError, TrainingDiverged
-from aircomp.fl.journal import Journal, open_run, read_metrics
+from aircomp.fl.journal import Journal, read_metrics
+from aircomp.train.batches import blocks
 from aircomp.train.distributed import Gradients, Team
 from aircomp.train.recipe import TrainingSettings
-from aircomp.train.rounds import blocks
 from aircomp.train.state import Progress, TrainingState, load_checkpoint, save_checkpoint
 
 Record = dict[str, Any]
@@ -265,38 +263,3 @@ class Training(ABC, Generic[M, L, B]):
         return TrainingDiverged(
             f"training diverged in epoch {progress.epoch + 1} ({error}); {kept}; lower learning_rate or set clip_norm"
         )
-
-
-def check_training(
-    directories: Sequence[str | Path],
-    settings: TrainingSettings,
-    out: str | Path,
-    kind: type[TrainingSettings],
-    on_epoch: Callable[[Record], None] | None,
-    device: str,
-    batches_per_step: int | None,
-) -> tuple[list[Path], Path]:
-    """Check what every training is called with; return the fragments directories and the layer directory."""
-    check_type("directories", directories, (list, tuple), "a list of fragments directories")
-    if not directories:
-        raise ConfigError("directories is empty; expected at least one fragments directory")
-    for path in directories:
-        check_path("directories", path)
-    check_path("out", out)
-    check_type("settings", settings, kind, f"{kind.__name__}, such as load_preset('{kind.EXAMPLE}')")
-    check_device("device", device)
-    if batches_per_step is not None:
-        check_number("batches_per_step", batches_per_step, low=1, high=65_536, integer=True)
-    if on_epoch is not None:
-        check_callable("on_epoch", on_epoch, "of a record")
-    return [Path(d) for d in directories], as_directory(out)
-
-
-def run_training(
-    training: Training[Any, L, Any], read: Callable[[Path], TrainingSettings], *, resume: bool, overwrite: bool
-) -> L:
-    """Run a training in its directory, which the first process of a team holds for itself."""
-    if not training.team.leads:
-        return training.run(resume=resume)
-    with open_run(training.out, training.recipe, command="pretrain", resume=resume, overwrite=overwrite, read=read):
-        return training.run(resume=resume)

@@ -19,9 +19,9 @@ from aircomp.decode.pilot import PilotEstimator
 from aircomp.encode.learned import LearnedCodebook
 from aircomp.errors import ConfigError, TrainingDiverged
 from aircomp.train import loss as losses
+from aircomp.train.batches import Batch
 from aircomp.train.distributed import Gradients
 from aircomp.train.recipe import PretrainSettings
-from aircomp.train.rounds import Batch
 
 TOLD_ERROR = 0.06
 """Standard deviation of the logarithm of the number of devices that a batch is told: 0.6 of ten."""
