@@ -6,6 +6,7 @@ import torch
 from aircomp.common.rng import generator
 from aircomp.decode.gamp import Gamp, GampSettings
 from aircomp.decode.gamp_steps import AmpState, PreparedCodebook, iterate, output_block, pseudo_channel, start
+from aircomp.decode.pilot import PilotEstimator
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.plain.gamp import gamp as plain_gamp
@@ -194,3 +195,15 @@ def test_mistakes_are_named():
         Gamp(CODEBOOK, ALONE).decode(received, popularity, num_active=-1)
     with pytest.raises(ShapeError, match="not finite"):
         Gamp(CODEBOOK, ALONE).decode(received.index_fill(1, torch.tensor([2]), torch.nan), popularity)
+
+
+def test_noise_that_is_told_is_not_held_in_the_moments_of_unequal_codewords():
+    """Moments take for noise what their model misses; rates that have to explain it decode worse."""
+    received, popularity, _, noise_var = draw_round(300, 9, 5.0)
+
+    def rates(unit_norm, told):
+        estimator = PilotEstimator(CODEBOOK, pilot_passes=0, unit_norm=unit_norm)
+        return estimator.estimate(received, popularity, 9.0, told)[0].rate
+
+    assert torch.equal(rates(False, noise_var / 2), rates(False, None))
+    assert not torch.allclose(rates(True, noise_var / 2), rates(True, None), rtol=1e-2)

@@ -1,12 +1,19 @@
 """What shared pilots tell: how many devices sent them, and how much noise there is."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.decode.base import MAX_DEVICES
+from aircomp.decode.base import MAX_DEVICES, Decoded
+
+DEVIATIONS = 4.0
+"""Standard errors by which a decoder's noise may exceed that of pilots …"""
+MUCH_NOISE = 1.3
+"""… and so many times that of pilots it may be besides: so much more does not harm (docs/notebook/2026-11-18-rate.md)."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,13 @@ class PilotEstimate:
     """The number of every slot: in each coherence block others may be silent."""
     num_active_error: float
     """Standard error of the number where all slots have the same."""
+    noise_error: float = 0.0
+    """Standard error of the noise variance."""
+
+    def is_less_noise(self, decoded: Decoded) -> bool:
+        """Whether the noise that a decoder found is more than pilots allow: it took its errors for noise."""
+        most = max(MUCH_NOISE * self.noise_var, self.noise_var + DEVIATIONS * self.noise_error)
+        return float(decoded.noise_var.double().mean()) > most
 
 
 def hear_pilots(
@@ -51,7 +65,28 @@ def hear_pilots(
     in_slots = in_slots.clamp(0.0, MAX_DEVICES)
     rest = (heard - in_slots[places, None] * sent).square().sum() / max(heard.numel() - len(blocks), 1)
     error = float((rest / max(len(places), 1)).sqrt())
-    return PilotEstimate(float(in_slots.mean()), float(rest), in_slots.to(received), error)
+    noise_error = float(rest) * math.sqrt(2 / max(heard.numel() - len(blocks), 1))
+    return PilotEstimate(float(in_slots.mean()), float(rest), in_slots.to(received), error, noise_error)
+
+
+def nearer(
+    received: Float[Tensor, "slots uses"],
+    codebook: Float[Tensor, "codewords uses"],
+    first: Decoded,
+    second: Decoded,
+) -> Decoded:
+    """Return in every slot the counts of two decodings that explain more of it, and all else of the second.
+
+    Told too much noise message passing leaves counts open, told the right one it explodes in some slots: both show in what
+    the soft counts leave of the signal.
+    """
+
+    def left(decoded: Decoded) -> Float[Tensor, "slots 1"]:
+        return (received - decoded.mean.to(received) @ codebook.to(received)).square().sum(1, keepdim=True)
+
+    keep = left(first) < left(second)
+    counts, mean = torch.where(keep, first.counts, second.counts), torch.where(keep, first.mean, second.mean)
+    return replace(second, counts=counts, mean=mean)
 
 
 def in_phase(received: Tensor) -> Float[Tensor, "slots uses"]:

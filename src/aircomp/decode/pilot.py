@@ -76,6 +76,7 @@ class PilotEstimator:
             agreement,
         )
         self.iterations, self.pilot_passes, self.fit_steps = iterations, pilot_passes, fit_steps
+        self.unit_norm = unit_norm
 
     @cached_property
     def direction(self) -> Float[Tensor, " uses"] | None:
@@ -119,7 +120,9 @@ class PilotEstimator:
     ) -> tuple[RoundEstimate, Float[Tensor, " slots"]]:
         """Estimate what the round shares, from all slots and a pilot decoding of some, and the noise of every slot."""
         codebook, noise, error = self.codebook.to(received), noise_var, None
-        known = {"num_active": num_active, "noise_var": None if noise is None else float(noise.double().mean())}
+        told = None if noise is None else float(noise.double().mean())
+        # unequal codewords leave moments more that their model misses: with the noise held, rates would have to explain it
+        known = {"num_active": num_active, "noise_var": told if self.unit_norm else None}
         shared = estimate_round(received, popularity, codebook, **known, max_steps=self.fit_steps)
         if num_active is None and self.direction is not None and len(received) > 1 and shared.rate.any():
             shared = _counted(shared, *count_devices(received, self.direction))
@@ -136,7 +139,7 @@ class PilotEstimator:
                 received, pilot.rate, codebook, shared, doubt=doubt, **known, max_steps=self.fit_steps
             )
             again = again if error is None else replace(again, num_active_error=error)
-            shared = pilot.refine(again, known["noise_var"], MODEL_SHARE if error is None else 0.0)
+            shared = pilot.refine(again, told, MODEL_SHARE if error is None else 0.0)
         if error is not None:
             shared = _whole(shared)
         return shared, self.noise_of_slots(received, shared.noise_var) if noise_var is None else noise_var

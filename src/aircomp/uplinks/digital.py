@@ -31,7 +31,7 @@ from aircomp.common.checks import check_type
 from aircomp.decode.base import Decoded, Decoder
 from aircomp.decode.basis import leading_basis
 from aircomp.decode.copies import combine, estimate_snr_db
-from aircomp.decode.heard_pilots import PilotEstimate, hear_pilots, in_phase
+from aircomp.decode.heard_pilots import PilotEstimate, hear_pilots, in_phase, nearer
 from aircomp.decode.number import count_devices, counting_direction, join_numbers, whole_devices
 from aircomp.decode.side import visible_side_information
 from aircomp.encode.codebook import count, random_rotation
@@ -239,18 +239,28 @@ class DigitalUplink(Scheme):
         side, quantizer = self.settings.side_information, kept.quantizer
         layers, own = visible_side_information(side, kept.slot_layers, quantizer.base_indices)
         decoder, codebook, turn = self._decoder(announced)
-        decoded = decoder.decode(
-            combined if turn is None else combined @ turn.to(combined),
-            kept.quantizer.popularity,
-            num_active=None if told is None else self._num_active(told, combined),
-            noise_var=None if self.context.snr_reference == "slot" else copies_noise or self._told_noise(told),
-            slot_layers=layers,
-            bs_indices=own,
-            quant_codebook=kept.quantizer.codebook,
-        )
-        check_type("what the decoder returned", decoded, Decoded, "an aircomp.Decoded")
+        seen = combined if turn is None else combined @ turn.to(combined)
+
+        def decode(noise_var: float | None) -> Decoded:
+            decoded = decoder.decode(
+                seen,
+                kept.quantizer.popularity,
+                num_active=None if told is None else self._num_active(told, combined),
+                noise_var=noise_var,
+                slot_layers=layers,
+                bs_indices=own,
+                quant_codebook=kept.quantizer.codebook,
+            )
+            check_type("what the decoder returned", decoded, Decoded, "an aircomp.Decoded")
+            return decoded
+
+        one_noise = self.context.snr_reference != "slot"
+        decoded = decode((copies_noise or self._told_noise(told)) if one_noise else None)
         noise = float(decoded.noise_var.double().mean()) if copies_noise is None else copies_noise
         snr_db = estimate_snr_db(combined, noise, kept.repeat)
+        if one_noise and told is not None and self.settings.energy == "matched" and told.is_less_noise(decoded):
+            # the next energies are matched to all that hides counts, errors of decoding too
+            decoded = nearer(seen, codebook, decoded, decode(told.noise_var))
         output = counts_of(decoded, announced, self.context.include_base_station)
         stage = Stage(decoder, codebook, quantizer.popularity, quantizer.codebook, decoded, layers, own)
         output = replace(
