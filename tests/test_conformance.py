@@ -39,7 +39,7 @@ def analog_sum():
     del sys.modules["analog_sum"]
 
 
-SLOW = ("posterior", "blind", "blind-net", "semi-blind", "covariance", "tuma")
+SLOW = ("posterior", "blind", "blind-net", "semi-blind", "covariance", "tuma", "md-aircomp-plus")
 """Uplinks whose conformance takes more than ten seconds; receivers also pass `check_receiver` on their own."""
 
 

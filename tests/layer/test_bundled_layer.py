@@ -72,7 +72,7 @@ def test_a_few_slots_are_decoded_about_as_well_as_a_round(layer):
 
 
 @pytest.mark.parametrize("num_active", [1, 3, 40, 100])
-@pytest.mark.parametrize("snr_db", [-10.0, 0.0, 10.0, 25.0, 40.0])
+@pytest.mark.parametrize("snr_db", [-10.0, 0.0, 10.0, 40.0])
 def test_it_degrades_smoothly_off_its_range(layer, num_active, snr_db):
     counts, popularity = draw(num_active, 400)
     decoded = decode(layer, counts, popularity, snr_db)

@@ -19,7 +19,7 @@ def test_the_code_errs_less_in_less_noise(finished):
 
 
 def test_training_lowers_the_loss_and_moves_all_weights(collection, tmp_path):
-    layer = pretrain_joint([collection], QUICK.changed(epochs=6), tmp_path / "longer")
+    layer = pretrain_joint([collection], QUICK.changed(epochs=6, samples_per_epoch=None), tmp_path / "longer")
     losses = [record["validation_loss"] for record in read_lines(tmp_path / "longer" / "metrics.jsonl")]
     assert min(losses) < losses[0] - 0.01
     start = untrained(QUICK.joint, 0).state_dict()
