@@ -148,7 +148,7 @@ def test_noise_that_follows_the_slot_is_found_slot_by_slot():
 def test_the_chunk_changes_nothing(chunk, monkeypatch):
     received, popularity, _, _ = draw_round(40, 9, 3.0, reference="slot")
     whole = Gamp(CODEBOOK, ALONE, snr_reference="slot").decode(received, popularity)
-    monkeypatch.setattr("aircomp.decode.pilot.CHUNK", chunk)
+    monkeypatch.setattr("aircomp.decode.pilot.CHUNK", chunk * len(CODEBOOK))
     parts = Gamp(CODEBOOK, ALONE, snr_reference="slot").decode(received, popularity)
     assert torch.equal(whole.counts, parts.counts)
     torch.testing.assert_close(parts.mean, whole.mean, rtol=1e-6, atol=3e-6)  # a chunk of one multiplies in other order

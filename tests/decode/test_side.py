@@ -77,7 +77,7 @@ def test_the_chunk_does_not_matter(decoder, monkeypatch):
     received, popularity, _, layers, own = draw_round(num_slots=200)
     found = []
     for chunk in (33, 200):
-        monkeypatch.setattr("aircomp.decode.pilot.CHUNK", chunk)
+        monkeypatch.setattr("aircomp.decode.pilot.CHUNK", chunk * len(CODEBOOK))
         monkeypatch.setattr("aircomp.decode.amp_da_net.CHUNK", chunk)
         found.append(decoder.decode(received, popularity, slot_layers=layers, bs_indices=own))
     a, b = found

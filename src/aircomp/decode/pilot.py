@@ -30,7 +30,7 @@ from aircomp.decode.number import count_devices, counting_direction, join_number
 from aircomp.decode.prior import reach_for, variance
 from aircomp.decode.side import FIRST_ITERATIONS, slot_rates
 
-CHUNK = 512  # slots decoded at a time: bounds the temporaries, changes nothing else
+CHUNK = 65_536  # counts decoded at a time (512 slots of 128 codewords): bounds the temporaries, changes nothing else
 # Passes over some of the slots settle noise and rates: over this many, or a sixteenth of the round.
 PILOT_SLOTS = 256
 # The first of them is told at least this share of the received power as noise: moments of a few hundred slots can leave too
@@ -107,8 +107,8 @@ class PilotEstimator:
         """Return the soft counts for known noise and rates, which are one row for all slots or one for each."""
         if len(received) == 0 or not rate.any():
             return received.new_zeros(len(received), rate.shape[1])
-        iterations = iterations or self.iterations
-        return torch.cat(self._run(received, noise_var, rate, CHUNK, iterations, lambda s, rows: s.x_hat))
+        iterations, slots = iterations or self.iterations, max(1, CHUNK // rate.shape[1])
+        return torch.cat(self._run(received, noise_var, rate, slots, iterations, lambda s, rows: s.x_hat))
 
     @torch.no_grad()
     def estimate(
