@@ -22,9 +22,7 @@ draw_round = partial(zipf_round, codebook=CODEBOOK)
 
 @pytest.mark.seconds
 @pytest.mark.parametrize("noise", ["round", "slot"])
-def test_it_has_the_properties_of_a_decoder(noise, monkeypatch):
-    # of one huge slot thousands of labels are searched: as right, and as wrong, with few sweeps as with sixty
-    monkeypatch.setattr("aircomp.decode.repair.SWEEPS", 3)
+def test_it_has_the_properties_of_a_decoder(noise):
     check_decoder(lambda codebook: Gamp(codebook, ALONE, snr_reference=noise))
 
 

@@ -84,3 +84,13 @@ def test_two_bases_of_16_uses_make_the_same_sum_of_different_codewords():
     torch.testing.assert_close(counts, counts.round(), atol=1e-5, rtol=0)
     assert counts.sum().round() == 4
     assert counts.min() > -1e-5
+
+
+def test_thousands_of_devices_are_not_searched(monkeypatch):
+    """As one huge slot among ordinary ones makes them: every sweep would draw thousands of labels."""
+    codebook, counts, received = heard()
+    monkeypatch.setattr("aircomp.decode.repair._search", None)  # would be called
+    mean = spoilt(counts)
+    assert repaired(codebook, counts, received, mean=mean, num_active=5000) is mean
+    with pytest.raises(TypeError):
+        repaired(codebook, counts, received, mean=mean)

@@ -32,6 +32,8 @@ SILENCE = 0.1
 MOST = 2.0
 """Over the number of devices: the share of slots that may be searched, each attempt counted. Decoding then takes about
 twice as long at most."""
+MANY = 256
+"""Devices: the labels of more are not searched. One huge slot among ordinary ones makes thousands of them."""
 LEAST_NOISE = 1e-6
 """Float32 does not know the residual of a slot any better."""
 
@@ -57,7 +59,7 @@ def repair(
         num_active: Number of devices.
     """
     devices, uses = round(num_active), received.shape[1]
-    if devices == 0 or len(received) == 0:
+    if not 0 < devices <= MANY or len(received) == 0:
         return mean
     noise_var = noise_var.clamp(min=LEAST_NOISE)
     limit = noise_var * (uses + DEVIATIONS * math.sqrt(2 * uses))
