@@ -147,7 +147,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         ),
         *(
             Claim(
-                f"Rate by SNR, calibrated, trains at most {100 * margin:g} points below {bound} at {snr_db:g} dB (ours)",
+                f"Rate by SNR, calibrated, trains no more than {margin:g} below {bound} at {snr_db:g} dB (ours)",
                 "test_accuracy_last5",
                 _at(snr_db, scheme="GAMP, matched energies, rate by SNR, calibrated"),
                 {"scheme": bound},
