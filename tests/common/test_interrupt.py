@@ -28,6 +28,14 @@ def _imported() -> None:
     load("digits")
 
 
+@pytest.fixture(autouse=True)
+def _heard():
+    """Hear Ctrl-C as a command does: a shell that starts the tests in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def fragments(tmp_path) -> Path:
     """Return a small collection."""
