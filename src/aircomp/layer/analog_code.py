@@ -12,11 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
-from aircomp.common.artefact import expect_tensor
 from aircomp.decode.analog_code import SumEstimator, inputs_of, outputs_of
 from aircomp.encode.analog_code import AnalogCodeSettings, AnalogEncoder, network
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.layer.files import REMEDY, read_layer, read_own_or_bundled, write_layer
+from aircomp.layer.files import REMEDY, filled, read_layer, read_own_or_bundled, write_layer
 
 BUNDLED = ("weights", "learned-analog")
 MOST_USES = 65_536
@@ -84,16 +83,9 @@ class AnalogCode:
 
 
 def _read(directory: Path, device: str | torch.device) -> AnalogCode:
-    path = directory / "layer.safetensors"
     weights, description = read_layer(directory, "code", "an analog code", "learned-analog")
     networks = _built(directory / "layer.json", description["config"], weights)
-    expected = networks.state_dict()
-    for name, like in expected.items():
-        expect_tensor(path, weights, name, like.dtype, like.shape, REMEDY)
-    if len(weights) > len(expected):
-        raise ArtefactError(f"{path} holds more than the networks that layer.json describes; {REMEDY}")
-    networks.load_state_dict(weights)
-    networks = networks.to(device).eval().requires_grad_(False)
+    networks = filled(networks, directory, weights, device)
     return AnalogCode(networks, config=description["config"], training=description["training"])
 
 

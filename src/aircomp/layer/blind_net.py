@@ -16,7 +16,7 @@ from aircomp.common.artefact import expect_tensor
 from aircomp.decode.blind_net import BlindNet
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ArtefactError
-from aircomp.layer.files import REMEDY, read_layer, read_own_or_bundled, write_layer
+from aircomp.layer.files import REMEDY, filled, read_layer, read_own_or_bundled, write_layer
 
 BUNDLED = ("weights", "blind-net")
 
@@ -83,13 +83,9 @@ def _read(directory: Path, device: str | torch.device) -> BlindLayer:
     weights, description = read_layer(directory, "fading", "a trained blind receiver", "blind-net")
     rows = expect_tensor(path, weights, "rows", torch.float32, ("codewords", "uses"), REMEDY)
     networks = BlindNetworks(rows)
-    expected = networks.state_dict()
-    for name, like in expected.items():
-        expect_tensor(path, weights, name, like.dtype, like.shape, REMEDY)
-    if len(weights) > len(expected) or rows.shape[1] % 2 or not (rows.norm(dim=1) > 0).all():
+    if len(weights) > len(networks.state_dict()) or rows.shape[1] % 2 or not (rows.norm(dim=1) > 0).all():
         raise ArtefactError(
             f"{path} holds no codewords of an even number of uses and the numbers of a schedule; {REMEDY}"
         )
-    networks.load_state_dict(weights)
-    networks = networks.to(device).eval().requires_grad_(False)
+    networks = filled(networks, directory, weights, device)
     return BlindLayer(networks, config=description["config"], training=description["training"])

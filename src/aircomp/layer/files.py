@@ -9,10 +9,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 import aircomp
-from aircomp.common.artefact import read_json, read_tensors, tensor_hash, write_json, write_tensors
+from aircomp.common.artefact import expect_tensor, read_json, read_tensors, tensor_hash, write_json, write_tensors
 from aircomp.common.checks import check_path
 from aircomp.errors import ArtefactError
 
@@ -21,6 +22,7 @@ MOST_BYTES = 2**28
 REMEDY = "restore it or train anew"
 
 Trained = TypeVar("Trained")
+N = TypeVar("N", bound=nn.Module)
 
 
 def write_layer(
@@ -62,6 +64,21 @@ def read_layer(directory: Path, key: str, what: str, preset: str) -> tuple[dict[
     if _weights_hash(weights) != description["weights_hash"]:
         raise ArtefactError(f"{path} does not hold the weights that layer.json describes; {REMEDY}")
     return weights, description
+
+
+def filled(networks: N, directory: Path, weights: dict[str, Tensor], device: str | torch.device) -> N:
+    """Return networks with the weights that were read, frozen, on a device.
+
+    Raises:
+        ArtefactError: If the weights are not those of such networks.
+    """
+    path, expected = directory / "layer.safetensors", networks.state_dict()
+    for name, like in expected.items():
+        expect_tensor(path, weights, name, like.dtype, like.shape, REMEDY)
+    if len(weights) > len(expected):
+        raise ArtefactError(f"{path} holds more than the networks that layer.json describes; {REMEDY}")
+    networks.load_state_dict(weights)
+    return networks.to(device).eval().requires_grad_(False)
 
 
 def read_own_or_bundled(

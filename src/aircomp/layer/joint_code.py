@@ -7,10 +7,9 @@ from typing import Any
 import torch
 
 from aircomp.common import rng as rngs
-from aircomp.common.artefact import expect_tensor
 from aircomp.encode.joint_code import JointCode, JointCodeSettings
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.layer.files import REMEDY, read_layer, read_own_or_bundled, write_layer
+from aircomp.layer.files import filled, read_layer, read_own_or_bundled, write_layer
 
 NAME = "joint-net"
 BUNDLED = ("weights", NAME)
@@ -55,18 +54,10 @@ def untrained(settings: JointCodeSettings, seed: int) -> JointCode:
 
 
 def _read(directory: Path, device: str | torch.device) -> JointLayer:
-    path = directory / "layer.safetensors"
     weights, description = read_layer(directory, "joint", "a joint code", NAME)
     try:
         settings = JointCodeSettings.parse(description["config"]["joint"])
     except ConfigError as error:
         raise ArtefactError(f"{directory / 'layer.json'}: config.joint: {error}") from None
-    code = untrained(settings, 0)
-    expected = code.state_dict()
-    for name, like in expected.items():
-        expect_tensor(path, weights, name, like.dtype, like.shape, REMEDY)
-    if len(weights) > len(expected):
-        raise ArtefactError(f"{path} holds more than the network that layer.json describes; {REMEDY}")
-    code.load_state_dict(weights)
-    code = code.to(device).eval().requires_grad_(False)
+    code = filled(untrained(settings, 0), directory, weights, device)
     return JointLayer(code, config=description["config"], training=description["training"])
