@@ -10,7 +10,7 @@ import tyro
 
 from aircomp.cli.common import given_settings, output_directory, parse, print_table, progress_bar, value_of
 from aircomp.common.artefact import read_toml
-from aircomp.common.settings import check_given
+from aircomp.common.settings import Presets, check_given
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.measure.fields import columns_of
 from aircomp.train.blind import PRESETS as BLIND_PRESETS
@@ -104,6 +104,8 @@ class JointOptions(_Where):
     settings: Annotated[JointTrainingSettings, tyro.conf.arg(name="")]
 
 
+OTHERS: dict[str, Presets[Any]] = {"code": CODE_PRESETS, "fading": BLIND_PRESETS, "joint": JOINT_PRESETS}
+"""Presets of what is no communication layer, by the section that only their files have."""
 AnyOptions = Options | CodeOptions | BlindOptions | JointOptions
 AnySettings = PretrainSettings | CodeSettings | BlindTrainingSettings | JointTrainingSettings
 
@@ -200,14 +202,10 @@ def starting_point(args: Sequence[str]) -> AnySettings:
         preset = str(Path(out) / "config.toml")
     if preset.endswith(".toml"):
         sections = read_toml(Path(preset)) if os.path.lexists(preset) else {}
-        others = {"code": CODE_PRESETS, "fading": BLIND_PRESETS, "joint": JOINT_PRESETS}
-        kind = next((kind for section, kind in others.items() if section in sections), PRESETS)
+        kind = next((kind for section, kind in OTHERS.items() if section in sections), PRESETS)
         return kind.read(Path(preset))
-    for kind in (CODE_PRESETS, BLIND_PRESETS, JOINT_PRESETS):
+    kinds = (PRESETS, *OTHERS.values())
+    for kind in kinds:
         if preset in kind.names():
             return kind.load(preset)
-    if preset not in PRESETS.names():
-        raise unknown_name(
-            "preset", preset, [*PRESETS.names(), *CODE_PRESETS.names(), *BLIND_PRESETS.names(), *JOINT_PRESETS.names()]
-        )
-    return PRESETS.load(preset)
+    raise unknown_name("preset", preset, [name for kind in kinds for name in kind.names()])
