@@ -29,6 +29,16 @@ def as_in_production() -> Iterator[None]:
     config.update("jaxtyping_disable", False)
 
 
+@pytest.fixture
+def torch_alone(monkeypatch) -> Iterator[None]:
+    """Compute without compiled kernels, here and in other processes: stored numbers hold where there is no compiler, too."""
+    from aircomp.decode import native
+
+    monkeypatch.setenv("AIRCOMP_NATIVE", "0")
+    with native.switched_off():
+        yield
+
+
 @pytest.fixture(scope="session")
 def digits() -> "ImageData":
     from aircomp.data.images import load

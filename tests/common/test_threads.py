@@ -55,7 +55,7 @@ def test_threads_are_kept_from_call_to_call_and_end_with_the_block(threads):
     before = threading.active_count()
     with torch.no_grad(), whole_cores():
         found = [set(spread(lambda _: time.sleep(0.005) or threading.get_ident(), range(8))) for _ in range(3)]
-        assert threading.active_count() == before + 2
+        assert threading.active_count() == before + 1  # who asks works too
     assert len(set.union(*found)) == 2
     assert threading.active_count() == before
 

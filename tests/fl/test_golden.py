@@ -57,6 +57,9 @@ def compare(name: str, found: Any) -> None:
         assert found[field] == expected, field
 
 
+pytestmark = pytest.mark.usefixtures("torch_alone")
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_three_rounds_of_digits_give_the_stored_numbers(name, digits):
     uplink, settings = RUNS[name]

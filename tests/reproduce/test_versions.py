@@ -135,6 +135,7 @@ def same(name, stored, present):
 
 
 @pytest.mark.seconds
+@pytest.mark.usefixtures("torch_alone")
 def test_kinds_and_presets_whose_results_changed_have_new_versions(tmp_path):
     run_jobs([job for jobs in JOBS.values() for job in jobs], tmp_path, run_job)
     everything = json.loads(STORED.read_text())

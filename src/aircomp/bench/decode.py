@@ -12,9 +12,12 @@ from aircomp.channel.awgn import transmit
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
+from aircomp.decode import native
 from aircomp.decode.amp_da import start_activity
+from aircomp.decode.base import Decoded, Decoder
 from aircomp.decode.rounding import round_to_sum
 from aircomp.encode.codebook import count, make_codebook
+from aircomp.layer import CommunicationLayer
 from aircomp.plain import amp_da as plain_amp_da
 from aircomp.plain import gamp as plain_gamp
 from aircomp.plain import quantize as plain_quantize
@@ -33,6 +36,8 @@ def bench_decode(num_slots: int, repeats: int) -> list[Row]:
     quantizer = build(fragments[0], QuantizeSettings(), rng=rngs.generator(0, "bench codebook"))
     counts = count(nearest(fragments[1:], quantizer.codebook), NUM_CODEWORDS)
     books = {kind: make_codebook(kind, NUM_CODEWORDS, USES, rng=rng) for kind in ("bernoulli", "two-bases")}
+    layer = CommunicationLayer.load()
+    books["learned"], network = layer.codebook, layer.decoder()
     received = {
         k: transmit(counts, book, snr_db=10.0, rng=rngs.generator(0, "bench noise")) for k, book in books.items()
     }
@@ -67,6 +72,18 @@ def bench_decode(num_slots: int, repeats: int) -> list[Row]:
             ),
             few,
         ),
+        "gamp, compiled kernels beside torch": (
+            lambda: decoders["gamp"].decode(received["two-bases"], popularity),
+            num_slots,
+            lambda: without_kernels(decoders["gamp"], received["two-bases"], popularity),
+            num_slots,
+        ),
+        "amp-da-net, compiled kernels beside torch": (
+            lambda: network.decode(received["learned"], popularity),
+            num_slots,
+            lambda: without_kernels(network, received["learned"], popularity),
+            num_slots,
+        ),
         "rounding": (
             lambda: round_to_sum(soft, NUM_ACTIVE),
             num_slots,
@@ -93,6 +110,12 @@ def bench_decode(num_slots: int, repeats: int) -> list[Row]:
         speed_row(name, fast[name], slots, plain[name], plain_slots)
         for name, (_, slots, _, plain_slots) in pairs.items()
     ]
+
+
+def without_kernels(decoder: Decoder, received: Tensor, popularity: Tensor) -> Decoded:
+    """Decode with torch's operations alone."""
+    with native.switched_off():
+        return decoder.decode(received, popularity)
 
 
 def bench_scaling(num_slots: int, repeats: int) -> list[Row]:

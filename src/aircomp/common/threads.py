@@ -9,6 +9,7 @@ results have the same bits for any number of threads, which is torch's own (`tor
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -30,8 +31,19 @@ class _Crew:
         if self.size == 1 or len(items[0]) < 2 or torch.is_grad_enabled():  # autograd's graph is one thread's
             return list(map(function, *items))
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.size, initializer=_start)
-        return list(self._pool.map(function, *items))
+            self._pool = ThreadPoolExecutor(self.size - 1, initializer=_start)
+        turns, results = itertools.count(), list[Any]([None] * len(items[0]))
+
+        def work() -> None:
+            while (turn := next(turns)) < len(results):
+                results[turn] = function(*(item[turn] for item in items))
+
+        # who asks works too: a thread less to wake, and none that waits on a core where another could run
+        others = [self._pool.submit(work) for _ in range(min(self.size, len(results)) - 1)]
+        work()
+        for other in others:
+            other.result()
+        return results
 
     def close(self) -> None:
         if self._pool is not None:

@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 
 from aircomp import errors
 from aircomp.common import rng
+from aircomp.common.cache import user_cache
 from aircomp.data import readers
 from aircomp.errors import ArtefactError, ConfigError, ShapeError
 
@@ -116,10 +117,8 @@ def data_directory(directory: Path | None = None) -> Path:
         return Path(directory).expanduser()
     if chosen := os.environ.get("AIRCOMP_DATA"):
         return Path(chosen).expanduser()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
-        # the XDG specification: a relative path counts as not set
-        return (cache if cache.is_absolute() else Path.home() / ".cache") / "aircomp"
+        return user_cache()
     except RuntimeError:
         raise ConfigError(
             "there is no home directory to look for datasets in; set AIRCOMP_DATA or --data-dir"

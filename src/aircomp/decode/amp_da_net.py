@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Float
@@ -22,6 +22,7 @@ from aircomp.common import rng as rngs
 from aircomp.common.settings import NeedsTable, Settings, needs
 from aircomp.common.snr import SnrReference
 from aircomp.common.threads import spread, whole_cores
+from aircomp.decode import native
 from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook, check_received
 from aircomp.decode.cnn import Cnn, Workspace
 from aircomp.decode.estimate import RoundEstimate
@@ -42,8 +43,7 @@ from aircomp.decode.net_blocks import (
     initial_state,
     message_passing,
     pool,
-    posterior,
-    refine,
+    refined_posterior,
 )
 from aircomp.decode.pilot import PilotEstimator
 from aircomp.decode.prior import reach_for
@@ -237,7 +237,7 @@ class AmpDaNet(nn.Module):
         rate = torch.atleast_2d(rate)
         if len(received) == 0 or not rate.any():  # nobody sends; zero, but still part of autograd's graph
             return NetOutput(0 * (received @ codebook.mT), rate.sum(1).mean(), noise_var)
-        book, scalars = PreparedCodebook.of(codebook, by_codeword=True), self.scalars(received)
+        book, scalars = PreparedCodebook.of(codebook, by_codeword=not native.ready(received)), self.scalars(received)
         step = chunk or len(received)
         chunks = [slice(first, first + step) for first in range(0, len(received), step)]
         signals, own = [received[rows] for rows in chunks], len(rate) > 1
@@ -252,7 +252,9 @@ class AmpDaNet(nn.Module):
             layer = partial(self._layer, i, book=book, k=k, table=table, workspace=workspace)
             states, parts = zip(*spread(layer, states, signals, beliefs), strict=True)
             learn = partial(expectation_maximisation, k=k, log_total=log_total, hold_noise=hold_noise)
-            beliefs = spread(learn, beliefs, pool(parts, self.settings.coupling))
+            told = pool(parts, self.settings.coupling)
+            # one row for all slots is too little work to be shared
+            beliefs = spread(learn, beliefs, told) if own else list(map(learn, beliefs, told))
         mean = torch.cat([s.x_hat for s in states])
         total = mean if hold_total else torch.cat([b.log_rate.exp() for b in beliefs])
         return NetOutput(mean, total.sum(1).mean(), torch.cat([b.noise_var[:, 0] for b in beliefs]))
@@ -271,10 +273,8 @@ class AmpDaNet(nn.Module):
     ) -> tuple[AmpState, Evidence]:
         """Run one layer on one chunk; return its state and what it tells EM."""
         s, R, V = message_passing(s, y, book, belief, k, self.settings.order)
-        post = posterior(R, V, belief, k, table, self.settings.prior)
-        x_hat = post.mean
-        if self.settings.cnn:
-            x_hat = refine(post, R, V, belief, k, self.cnn[index], workspace)
+        cnn = cast(Cnn, self.cnn[index]) if self.settings.cnn else None
+        post, x_hat = refined_posterior(R, V, belief, k, table, self.settings.prior, cnn, workspace)
         evidence = gather(post, s, y, belief, self.settings.coupling)
         return replace(s, x_hat=x_hat, nu=post.var), evidence
 

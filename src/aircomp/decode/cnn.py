@@ -49,15 +49,7 @@ class Cnn(nn.Module):
         """
         slots = max(len(f) for f in features)
         like = features[0]
-        params = [
-            t
-            for w, b in (
-                (self.weight_in, self.bias_in),
-                (self.weight_mid, self.bias_mid),
-                (self.weight_out, self.bias_out),
-            )
-            for t in (w.to(like).permute(0, 2, 1).flatten(1), b.to(like)[:, None])
-        ]
+        params = [t.flatten(1) if t.ndim > 1 else t[:, None] for t in self.by_channel(like)]
         workspace = Workspace() if workspace is None else workspace
         if torch.is_grad_enabled():
             stacked = torch.stack([f.mT.expand(-1, slots) for f in features], dim=1)
@@ -71,6 +63,11 @@ class Cnn(nn.Module):
                 inner[:, channel] = (f if len(f) == 1 else f[block]).mT
             out[:, block] = _convolve(lease.buffers, *params)
         return out.mT
+
+    def by_channel(self, like: Tensor) -> list[Tensor]:
+        """Return weight and bias of every convolution, weights as [filters, kernel, channels]."""
+        pairs = (self.weight_in, self.bias_in), (self.weight_mid, self.bias_mid), (self.weight_out, self.bias_out)
+        return [t for weight, bias in pairs for t in (weight.to(like).permute(0, 2, 1), bias.to(like))]
 
 
 class Buffers:

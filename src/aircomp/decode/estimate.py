@@ -111,13 +111,34 @@ class RoundEstimate:
 
 
 @dataclass(frozen=True)
-class _Problem:
-    """What the fit is given: the round's sufficient statistics and what is known, in float64."""
+class RoundMoments:
+    """All that a fit needs of a round's slots, in float64."""
 
-    mean: Tensor
-    cov: Tensor
+    mean: Float[Tensor, " uses"]
+    cov: Float[Tensor, "uses uses"]
     num_slots: int
     power: float
+    """Mean square per channel use."""
+
+    @classmethod
+    def of(cls, received: Float[Tensor, "slots uses"]) -> "RoundMoments":
+        """Take the moments of the slots of one round."""
+        y = received.detach().double()
+        mean = y.sum(0) / max(1, len(y))
+        centred = y - mean
+        return cls(
+            mean=mean,
+            cov=centred.mT @ centred / max(1, len(y) - 1),
+            num_slots=len(y),
+            power=float(y.square().sum() / max(1, y.numel())),
+        )
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What the fit is given: the round's moments and what is known, in float64."""
+
+    seen: RoundMoments
     codebook: Tensor
     prior: Tensor
     """Share of every codeword that is expected: the smoothed popularity, or what decoded slots chose."""
@@ -184,7 +205,7 @@ def smooth(popularity: Float[Tensor, " codewords"], num_slots: int) -> Float[Ten
 
 
 def estimate_round(
-    received: Float[Tensor, "slots uses"],
+    seen: RoundMoments,
     popularity: Float[Tensor, " codewords"],
     codebook: Float[Tensor, "codewords uses"],
     *,
@@ -195,21 +216,21 @@ def estimate_round(
     """Estimate what is not given of the number of devices, the rates and the noise, from all slots together.
 
     Args:
-        received: The slots of one round.
+        seen: Moments of the slots of one round.
         popularity: The base station's distribution over codewords.
         codebook: One unit-norm codeword per row.
         num_active: Number of active devices, if known.
         noise_var: Noise variance per channel use (its mean over slots), if known.
         max_steps: Of Fisher scoring; fewer leave an estimate that decoded slots can still improve.
     """
-    prior = smooth(popularity.detach().double(), len(received))
+    prior = smooth(popularity.detach().double(), seen.num_slots)
     stiffness = _around_popularity(prior)
-    problem = _problem(received, codebook, prior, stiffness, num_active, noise_var)
+    problem = _Problem(seen, codebook.detach().double(), prior, stiffness, num_active, noise_var)
     return _solve(problem, None, popularity.dtype, max_steps)
 
 
 def reestimate_round(
-    received: Float[Tensor, "slots uses"],
+    seen: RoundMoments,
     decoded: Float[Tensor, " codewords"],
     codebook: Float[Tensor, "codewords uses"],
     before: RoundEstimate,
@@ -222,7 +243,7 @@ def reestimate_round(
     """Estimate again, expecting what decoded slots chose instead of the base station's popularity.
 
     Args:
-        received: The slots of one round.
+        seen: Moments of the slots of one round.
         decoded: Mean count of every codeword in slots that were decoded with the estimate `before`.
         codebook: One unit-norm codeword per row.
         before: Where the fit starts.
@@ -237,7 +258,7 @@ def reestimate_round(
     shares = shares * torch.exp((-FITTED.leak * doubt / (n * shares)).clamp(min=-MAX_LEAK))
     shares = shares / shares.sum()
     stiffness = _precision(FITTED.decoded * (1 + FITTED.decoded_rare / (n * shares)))
-    problem = _problem(received, codebook, shares, stiffness, num_active, noise_var)
+    problem = _Problem(seen, codebook.detach().double(), shares, stiffness, num_active, noise_var)
     start = _Model(before.rate.double(), *shares.new_tensor([before.noise_var, before.spread]))
     return _solve(problem, start, before.rate.dtype, max_steps)
 
@@ -246,9 +267,9 @@ def _solve(p: _Problem, start: "_Model | None", dtype: torch.dtype, max_steps: i
     if p.num_active is not None:
         check_num_active(p.num_active)
     nobody = p.num_active is not None and p.num_active < MIN_NUM_ACTIVE
-    if nobody or p.power < MIN_POWER:
+    if nobody or p.seen.power < MIN_POWER:
         given = p.num_active or 0.0
-        noise = p.power if p.noise_var is None else p.noise_var
+        noise = p.seen.power if p.noise_var is None else p.noise_var
         return RoundEstimate(given, 0.0, (0.0 if nobody else given) * p.prior.to(dtype), noise)
     model, score = _fit(p, start, max_steps) if start else _first_fit(p, max_steps)
     return RoundEstimate(
@@ -266,30 +287,6 @@ def _error(model: _Model, score: _Score) -> float:
     variance = total @ torch.linalg.solve_ex(score.information, total)[0]
     sound = bool((variance >= 0) & variance.isfinite())
     return float(((variance if sound else model.rate.sum() ** 2) + MODEL_ERROR**2).sqrt())
-
-
-def _problem(
-    received: Tensor,
-    codebook: Tensor,
-    prior: Tensor,
-    stiffness: Tensor,
-    num_active: float | None,
-    noise_var: float | None,
-) -> _Problem:
-    y = received.detach().double()
-    mean = y.sum(0) / max(1, len(y))
-    centred = y - mean
-    return _Problem(
-        mean=mean,
-        cov=centred.mT @ centred / max(1, len(y) - 1),
-        num_slots=len(y),
-        power=float(y.square().sum() / max(1, y.numel())),
-        codebook=codebook.detach().double(),
-        prior=prior,
-        stiffness=stiffness,
-        num_active=num_active,
-        noise_var=noise_var,
-    )
 
 
 def _around_popularity(prior: Tensor) -> Tensor:
@@ -320,7 +317,7 @@ def _first_fit(p: _Problem, max_steps: int) -> tuple[_Model, _Score]:
     devices = _devices_from_mean(p)
     found = _fit(p, _start(p, devices), max_steps)
     if p.num_active is None and devices < LEAST_START:
-        other = _fit(p, _start(p, p.power * len(p.mean) / 2), max_steps)
+        other = _fit(p, _start(p, p.seen.power * len(p.seen.mean) / 2), max_steps)
         if other[1].loss < found[1].loss - TOLERANCE:
             return other
     return found
@@ -328,7 +325,7 @@ def _first_fit(p: _Problem, max_steps: int) -> tuple[_Model, _Score]:
 
 def _fit(p: _Problem, start: _Model, max_steps: int) -> tuple[_Model, _Score]:
     """Climb to the maximum of the posterior, taking only steps that go up."""
-    model, least = start, LEAST_NOISE * p.power
+    model, least = start, LEAST_NOISE * p.seen.power
     score, damping = _score(model, p), START_DAMPING
     for _ in range(max_steps):
         keep = None if p.num_active is None else model.towards_total()
@@ -347,17 +344,17 @@ def _fit(p: _Problem, start: _Model, max_steps: int) -> tuple[_Model, _Score]:
 def _devices_from_mean(p: _Problem) -> float:
     """Return the multiple of the expected signal that is nearest to the mean."""
     direction = p.prior @ p.codebook
-    return float(p.mean @ direction / (direction @ direction).clamp(min=MIN_POWER))  # codewords may cancel
+    return float(p.seen.mean @ direction / (direction @ direction).clamp(min=MIN_POWER))  # codewords may cancel
 
 
 def _start(p: _Problem, devices: float) -> _Model:
     """Begin with so many devices, and give the noise what the energy leaves over."""
-    energy = p.power * len(p.mean)
+    energy = p.seen.power * len(p.seen.mean)
     # a device brings an energy of one or more, so there are at most `energy` of them; half a device keeps the log finite
     K = p.num_active or min(max(devices, LEAST_START), energy, MAX_DEVICES)
-    left = (p.cov.trace() - K) / len(p.mean)
-    noise = left.clamp(min=START_NOISE * p.power) if p.noise_var is None else left.new_tensor(p.noise_var)
-    return _Model(K * p.prior, noise.clamp(min=LEAST_NOISE * p.power), torch.ones_like(noise))
+    left = (p.seen.cov.trace() - K) / len(p.seen.mean)
+    noise = left.clamp(min=START_NOISE * p.seen.power) if p.noise_var is None else left.new_tensor(p.noise_var)
+    return _Model(K * p.prior, noise.clamp(min=LEAST_NOISE * p.seen.power), torch.ones_like(noise))
 
 
 def _score(model: _Model, p: _Problem) -> _Score:
@@ -367,10 +364,10 @@ def _score(model: _Model, p: _Problem) -> _Score:
     signal = C.mT @ (rate[:, None] * C) - torch.outer(mean, mean) / K
     factor = _factor(spread * signal + noise_var * torch.eye(len(mean), dtype=C.dtype, device=C.device))
     precision = torch.cholesky_inverse(factor)
-    residual = p.mean - mean
-    cov_slots = min(p.num_slots, FITTED.cov_slots)
-    trust = p.num_slots / max(1, cov_slots)  # of the mean, in the weight of the covariance
-    scatter = p.cov + trust * torch.outer(residual, residual)
+    residual = p.seen.mean - mean
+    cov_slots = min(p.seen.num_slots, FITTED.cov_slots)
+    trust = p.seen.num_slots / max(1, cov_slots)  # of the mean, in the weight of the covariance
+    scatter = p.seen.cov + trust * torch.outer(residual, residual)
     loss = factor.diagonal().log().sum() + (precision * scatter).sum() / 2
 
     excess = precision - precision @ scatter @ precision

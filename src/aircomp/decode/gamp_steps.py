@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aircomp.decode import native
 from aircomp.decode.base import MAX_DEVICES, PerCodeword, PerUse
 from aircomp.decode.prior import poisson_posterior, variance
 
@@ -102,19 +103,31 @@ def pseudo_channel(
     return R, V
 
 
-def input_block(
+def pass_messages(
     s: AmpState,
     y: Float[Tensor, "slots uses"],
     book: PreparedCodebook,
     noise_var: Float[Tensor, "#slots 1"],
-    rate: Float[Tensor, "#slots codewords"],
-    reach: int,
-    agreement: float = 0.0,
-) -> AmpState:
-    """Refresh the counts' posterior mean and variance (Sec. III-E, input block, with a plain Poisson prior)."""
-    R, V = pseudo_channel(s, y, book, noise_var)
-    x_hat, nu = poisson_posterior(R.clamp_(max=MAX_DEVICES), V, rate, reach=reach, agreement=agreement)
-    return replace(s, x_hat=x_hat, nu=nu)
+    gamma: Tensor | float = 1.0,
+    eta: Tensor | float = 0.0,
+    beta: Tensor | float = 1.0,
+) -> tuple[AmpState, Float[Tensor, "slots codewords"], Float[Tensor, "slots codewords"]]:
+    """Run the output block and the pseudo-channel that it leads to; return the state, R and V."""
+    if not all(map(native.ready, (y, s.x_hat, noise_var, book.rows))):
+        s = output_block(s, y, book, noise_var, gamma, eta)
+        return s, *pseudo_channel(s, y, book, noise_var, beta)
+    z, v, kappa, seen = native.output_step(
+        y,
+        noise_var,
+        (s.z, s.v),
+        (s.x_hat @ book.rows, s.nu @ book.rows_squared),
+        gain=float(gamma),
+        damping=float(eta),
+        precision=float(beta),
+        limit=MAX_STATE,
+    )
+    V = book.correlated(kappa, book.rows_squared).reciprocal_()
+    return replace(s, z=z, v=v), torch.addcmul(s.x_hat, V, book.correlated(seen, book.rows)), V
 
 
 def iterate(
@@ -130,6 +143,7 @@ def iterate(
     """Run GAMP on slots whose noise variance and rates are known."""
     s = start(y, rate, agreement)
     for _ in range(iterations):
-        s = output_block(s, y, book, noise_var)
-        s = input_block(s, y, book, noise_var, rate, reach, agreement)
+        s, R, V = pass_messages(s, y, book, noise_var)
+        x_hat, nu = poisson_posterior(R.clamp_(max=MAX_DEVICES), V, rate, reach=reach, agreement=agreement)
+        s = replace(s, x_hat=x_hat, nu=nu)
     return s

@@ -17,8 +17,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aircomp.decode.cnn import Workspace
-from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook, output_block, pseudo_channel, start
+from aircomp.decode import native
+from aircomp.decode.cnn import Cnn, Workspace
+from aircomp.decode.gamp_steps import (
+    MIN_NOISE,
+    AmpState,
+    PreparedCodebook,
+    output_block,
+    pass_messages,
+    pseudo_channel,
+    start,
+)
 from aircomp.decode.prior import MAX_EXPONENT, Moments, log_odds_spike, log_odds_truncated
 from aircomp.decode.tempered import CountTable, tempered_posterior
 
@@ -115,9 +124,46 @@ def message_passing(
     that residual is zero and later ones lag; `updated` gives it what the output block has just computed, as GAMP does.
     """
     noise = belief.noise_var.clamp(min=MIN_NOISE)
-    updated = output_block(s, y, book, noise, k.gain, k.damping)
-    R, V = pseudo_channel(updated if order == "updated" else s, y, book, noise, k.precision)
-    return updated, R, V
+    if order == "updated":
+        return pass_messages(s, y, book, noise, k.gain, k.damping, k.precision)
+    return output_block(s, y, book, noise, k.gain, k.damping), *pseudo_channel(s, y, book, noise, k.precision)
+
+
+def refined_posterior(
+    R: Float[Tensor, "slots codewords"],
+    V: Float[Tensor, "slots codewords"],
+    belief: Belief,
+    k: Scalars,
+    table: CountTable,
+    prior: Prior,
+    cnn: Cnn | None,
+    workspace: Workspace,
+) -> tuple[Moments, Float[Tensor, "slots codewords"]]:
+    """Return the posterior moments of the counts and their refined mean; by one compiled kernel where it serves."""
+    if not native.serves(R, V, belief.log_rate, belief.activity):
+        post = posterior(R, V, belief, k, table, prior)
+        return post, post.mean if cnn is None else refine(post, R, V, belief, k, cnn, workspace)
+    *moments, refined = native.refined_moments(
+        R,
+        V,
+        belief.log_rate,
+        log_odds(belief, prior),
+        belief.activity,
+        temperature=float(k.temperature),
+        reach=table.reach,
+        log_factorials=table.log_factorials,
+        gate=float(k.cnn_gate),
+        weights=() if cnn is None else cnn.by_channel(R),
+    )
+    return Moments(*moments), refined
+
+
+def log_odds(belief: Belief, prior: Prior) -> Rates | None:
+    """Return the prior log-weight of the counts above zero; None is Poisson."""
+    if prior == "poisson":
+        return None
+    odds = log_odds_spike if prior == "spike" else log_odds_truncated
+    return odds(belief.log_rate.exp(), belief.activity.clamp(MIN_ACTIVITY, 1 - MIN_ACTIVITY))
 
 
 def posterior(
@@ -130,11 +176,7 @@ def posterior(
     form: Callable[..., Moments] = tempered_posterior,
 ) -> Moments:
     """Return the tempered posterior moments of the counts (Sec. III-E, input block)."""
-    log_odds = None
-    if prior != "poisson":
-        odds = log_odds_spike if prior == "spike" else log_odds_truncated
-        log_odds = odds(belief.log_rate.exp(), belief.activity.clamp(MIN_ACTIVITY, 1 - MIN_ACTIVITY))
-    return form(R, V, belief.log_rate, k.temperature, table, log_odds)
+    return form(R, V, belief.log_rate, k.temperature, table, log_odds(belief, prior))
 
 
 def refine(

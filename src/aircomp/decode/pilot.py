@@ -24,7 +24,14 @@ from aircomp.common.checks import check_choice
 from aircomp.common.snr import SnrReference
 from aircomp.common.threads import spread
 from aircomp.decode.base import MAX_DEVICES, check_codebook
-from aircomp.decode.estimate import MAX_STEPS, MIN_RATE, RoundEstimate, estimate_round, reestimate_round
+from aircomp.decode.estimate import (
+    MAX_STEPS,
+    MIN_RATE,
+    RoundEstimate,
+    RoundMoments,
+    estimate_round,
+    reestimate_round,
+)
 from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook, iterate
 from aircomp.decode.number import count_devices, counting_direction, join_numbers, whole_devices
 from aircomp.decode.prior import reach_for, variance
@@ -123,21 +130,19 @@ class PilotEstimator:
         told = None if noise is None else float(noise.double().mean())
         # unequal codewords leave moments more that their model misses: with the noise held, rates would have to explain it
         known = {"num_active": num_active, "noise_var": told if self.unit_norm else None}
-        shared = estimate_round(received, popularity, codebook, **known, max_steps=self.fit_steps)
+        seen = RoundMoments.of(received)
+        shared = estimate_round(seen, popularity, codebook, **known, max_steps=self.fit_steps)
         if num_active is None and self.direction is not None and len(received) > 1 and shared.rate.any():
             shared = _counted(shared, *count_devices(received, self.direction))
             known["num_active"], error = shared.num_active, shared.num_active_error
         stride = pilot_stride(len(received))
-        power = float(received.double().square().mean()) if len(received) else 0.0
         if noise_var is None and self.pilot_passes:
-            shared = replace(shared, noise_var=max(shared.noise_var, PILOT_NOISE * power))
+            shared = replace(shared, noise_var=max(shared.noise_var, PILOT_NOISE * seen.power))
         for _ in range(self.pilot_passes if len(received) and shared.rate.any() else 0):
             noise = self.noise_of_slots(received, shared.noise_var) if noise_var is None else noise_var
-            pilot = self._pilot(received[::stride], noise[::stride], shared.rate, power)
+            pilot = self._pilot(received[::stride], noise[::stride], shared.rate, seen.power)
             doubt = min(1.0, pilot.unsure / shared.num_active)
-            again = reestimate_round(
-                received, pilot.rate, codebook, shared, doubt=doubt, **known, max_steps=self.fit_steps
-            )
+            again = reestimate_round(seen, pilot.rate, codebook, shared, doubt=doubt, **known, max_steps=self.fit_steps)
             again = again if error is None else replace(again, num_active_error=error)
             shared = pilot.refine(again, told, MODEL_SHARE if error is None else 0.0)
         if error is not None:

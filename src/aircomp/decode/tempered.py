@@ -61,9 +61,14 @@ class CountTable(NamedTuple):
         powers = torch.stack([offsets**i for i in range(5)])
         return cls(torch.stack([offsets, -offsets.square() / 2], dim=1), powers, steps, log_factorials)
 
+    @property
+    def reach(self) -> int:
+        """Counts summed either side of a mode."""
+        return len(self.forms) // 2
+
     def above_one(self) -> "CountTable":
         """Return what concerns the counts 2, 3, … of entries whose anchor is one."""
-        offsets = slice(len(self.forms) // 2 + 1, None)
+        offsets = slice(self.reach + 1, None)
         return CountTable(
             self.forms[offsets], self.powers[:, offsets], self.factorial_steps[offsets, 1:2], self.log_factorials
         )
