@@ -6,11 +6,11 @@ import torch
 
 from aircomp.bench import net as bench_net_module
 from aircomp.bench.decode import zipf_round
-from aircomp.bench.net import Example, Sizes, agrees, bench_net, cnn_flops
+from aircomp.bench.net import Example, Sizes, agrees, bench_net
 from aircomp.bench.train import _models, _stepper, loss_difference, synthetic_round
 from aircomp.common.artefact import read_json
 from aircomp.common.rng import generator
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings
+from aircomp.decode.amp_da_net import AmpDaNetSettings
 from aircomp.train.batches import make_batch
 from aircomp.train.recipe import PretrainSettings
 from helpers.commands import call
@@ -26,36 +26,19 @@ def decode_rows(tmp_path_factory):
     return read_json(out / "result.json")["rows"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "codewords", "expected"),
-    [
-        # 2·3·128 · (6·32 + 32·32 + 32·1) in each of ten layers: the paper's
-        ({}, 128, 9_584_640),
-        # 2·5·64 · (6·16 + 16·16 + 16·1) in each of three
-        ({"num_layers": 3, "filters": 16, "kernel": 5}, 64, 706_560),
-        ({"cnn": False}, 128, 0),
-    ],
-)
-def test_the_operations_of_the_cnn_are_counted_exactly(settings, codewords, expected):
-    assert cnn_flops(AmpDaNet(AmpDaNetSettings(**settings)), codewords) == expected
-
-
 def test_the_benched_cnns_correct_something():
     example = Example.of(Sizes(8, layers=2))
     features = [torch.ones(8, 128)] * 6
     assert all(cnn(features).abs().max() > 1e-3 for cnn in example.decoder.net.cnn)
 
 
-def test_the_network_is_measured_beside_plain_and_peak(decode_rows):
+def test_the_network_is_measured_beside_plain(decode_rows):
     row = next(r for r in decode_rows if r["contender"] == "amp-da-net" and "times_plain" in r)
     assert row["slots"] == 16
     assert row["slots_per_second"] == pytest.approx(16 / row["seconds"])
     assert row["times_plain"] == pytest.approx(row["slots_per_second"] / row["plain_slots_per_second"])
     assert 0 < row["largest_difference"] <= 1e-4  # exactly zero would mean that one was compared with itself
     assert row["agrees"]
-    assert row["cnn_share_of_peak"] == pytest.approx(row["cnn_gflops"] / row["peak_gflops"])
-    seconds_of_cnn = row["cnn_share_of_time"] * row["seconds"]
-    assert row["cnn_gflops"] == pytest.approx(16 * 9_584_640 / seconds_of_cnn / 1e9)
 
 
 def test_a_plain_version_that_differs_is_flagged(monkeypatch, caplog):

@@ -6,7 +6,8 @@ import torch
 
 from aircomp.common.rng import generator
 from aircomp.decode import estimate
-from aircomp.decode.estimate import RoundMoments, estimate_round, reestimate_round, smooth
+from aircomp.decode.estimate import estimate_round, reestimate_round, smooth
+from aircomp.decode.moments import RoundMoments
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ConfigError
 from helpers.draws import zipf_round
@@ -224,3 +225,12 @@ def test_a_covariance_without_variance_in_some_direction_has_a_factor():
     assert torch.linalg.cholesky_ex(covariance)[1] > 0
     factor = estimate._factor(covariance)
     torch.testing.assert_close(factor @ factor.mT, covariance, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("num_slots", [0, 1, 5, 2049])
+def test_moments_of_a_round_are_those_of_its_definition(num_slots):
+    received = 3 + torch.randn(num_slots, 4, generator=generator(0, "moments"))
+    seen, y = RoundMoments.of(received), received.double()
+    torch.testing.assert_close(seen.mean, y.mean(0) if num_slots else torch.zeros(4).double())
+    torch.testing.assert_close(seen.cov, y.mT.cov() if num_slots > 1 else torch.zeros(4, 4).double())
+    assert seen.power == pytest.approx(float(y.square().mean()) if num_slots else 0.0)

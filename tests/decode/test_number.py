@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from aircomp.channel.awgn import transmit
+from aircomp.decode.moments import RoundMoments
 from aircomp.decode.number import count_devices, counting_direction, join_numbers, whole_devices
 from aircomp.decode.pilot import PilotEstimator
 from aircomp.encode.codebook import count, make_codebook
@@ -42,7 +43,7 @@ def test_the_error_is_what_it_is_said_to_be(num_active):
     found = []
     for seed in range(200):
         received, _ = draw_received(num_active, 50, 0.0, seed)
-        number, error = count_devices(received, direction)
+        number, error = count_devices(RoundMoments.of(received), direction)
         found.append((number - num_active) / error)
     errors = torch.tensor(found)
     # 200 draws of a standard normal: the mean is within 3/√200, the deviation within 3/√400
@@ -60,7 +61,7 @@ def test_a_popularity_that_is_all_wrong_changes_little():
 
 def test_few_slots_tell_the_number_by_moments_as_well():
     received, popularity = draw_received(12, 5, -5.0, 0)
-    _, counted = count_devices(received, counting_direction(CODEBOOK))
+    _, counted = count_devices(RoundMoments.of(received), counting_direction(CODEBOOK))
     shared, _ = PilotEstimator(CODEBOOK, pilot_passes=0).estimate(received, popularity)
     assert shared.num_active_error < 0.8 * counted
     assert abs(shared.num_active - 12) < 3 * shared.num_active_error
@@ -68,7 +69,7 @@ def test_few_slots_tell_the_number_by_moments_as_well():
 
 def test_decoded_slots_make_the_number_surer_at_high_snr():
     received, popularity = draw_received(12, 400, 15.0, 0)
-    _, counted = count_devices(received, counting_direction(CODEBOOK))
+    _, counted = count_devices(RoundMoments.of(received), counting_direction(CODEBOOK))
     shared, _ = PilotEstimator(CODEBOOK).estimate(received, popularity)
     assert shared.num_active_error < counted / 2
     assert abs(shared.num_active - 12) < 0.05
@@ -104,7 +105,7 @@ def test_a_short_round_finds_the_whole_number():
     for seed in range(10):
         received, popularity = draw_received(10, 305, 5.0, seed)
         shared, _ = PilotEstimator(CODEBOOK).estimate(received, popularity)
-        _, counted = count_devices(received, counting_direction(CODEBOOK))
+        _, counted = count_devices(RoundMoments.of(received), counting_direction(CODEBOOK))
         errors.append(abs(shared.num_active - 10))
         assert float(shared.rate.sum()) == pytest.approx(shared.num_active, rel=1e-3)
     assert sum(errors) / 10 < 0.02 < counted / 4

@@ -1,4 +1,4 @@
-"""How fast is AMP-DA-Net? Beside its plain version, beside the processor's own limit, and against its sizes.
+"""How fast is AMP-DA-Net? Beside its plain version, and against its sizes.
 
 The weights are random: speed does not depend on what was learned.
 """
@@ -18,7 +18,6 @@ from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
 from aircomp.decode.amp_da_net import CHUNK, AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
-from aircomp.decode.cnn import Workspace
 from aircomp.decode.prior import AGREEMENT
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.plain.amp_da_net import unroll as plain_unroll
@@ -31,7 +30,6 @@ PLAIN_SLOTS = 300
 """Slots for the plain version; more than one chunk of the fast one."""
 SCALING_SLOTS = 2_048
 """At most so many slots in the scaling tables, which have ten points."""
-PEAK_SIZE, PEAK_PRODUCTS = 1_024, 4
 """Rows of the square matrices whose product shows the processor's limit, and products in one run."""
 
 
@@ -78,27 +76,19 @@ def set_last_convolutions(net: AmpDaNet, *, rng: torch.Generator) -> None:
 
 
 def bench_net(num_slots: int, repeats: int) -> Row:
-    """Return the decoder's speed beside the plain version's, and how near its CNN comes to the processor's limit.
+    """Return the decoder's speed beside the plain version's.
 
     The plain version runs on fewer slots and only through the layers, without the estimates before and the rounding
     after, which is to its advantage.
     """
     example = Example.of(Sizes(num_slots))
-    net, few = example.decoder.net, min(PLAIN_SLOTS, num_slots)
+    few = min(PLAIN_SLOTS, num_slots)
     plain, difference = _plain_layers(example, few)
     with one_thread():
-        seconds = interleaved(
-            {"fast": example.decode, "plain": plain, "cnn": _cnn_alone(example), "peak": _products()}, repeats
-        )
-    cnn_gflops = num_slots * cnn_flops(net, len(example.popularity)) / seconds["cnn"] / 1e9
-    peak_gflops = PEAK_PRODUCTS * 2 * PEAK_SIZE**3 / seconds["peak"] / 1e9
+        seconds = interleaved({"fast": example.decode, "plain": plain}, repeats)
     return speed_row("amp-da-net", seconds["fast"], num_slots, seconds["plain"], few) | {
         "largest_difference": difference,
         "agrees": agrees("amp-da-net", difference),
-        "cnn_share_of_time": seconds["cnn"] / seconds["fast"],
-        "cnn_gflops": cnn_gflops,
-        "peak_gflops": peak_gflops,
-        "cnn_share_of_peak": cnn_gflops / peak_gflops,
     }
 
 
@@ -118,12 +108,6 @@ def bench_net_scaling(num_slots: int, repeats: int) -> list[Row]:
     with one_thread():
         seconds = interleaved(runs, repeats)
     return [scaling_row("amp-da-net", axis, value, sizes.slots, seconds[str(sizes)]) for axis, value, sizes in points]
-
-
-def cnn_flops(net: AmpDaNet, num_codewords: int) -> int:
-    """Return the multiplications and additions of all convolutions for one slot, those with the padding included."""
-    weights = [p for cnn in net.cnn for p in cnn.parameters() if p.ndim == 3]  # the others are biases
-    return 2 * num_codewords * sum(w.numel() for w in weights)
 
 
 def agrees(name: str, difference: float) -> bool:
@@ -146,33 +130,3 @@ def _plain_layers(example: Example, few: int) -> tuple[Callable[[], Tensor], flo
     with torch.no_grad():
         fast = decoder.net.unroll(received, decoder.codebook, shared.rate, noise[:few], chunk=CHUNK).mean
     return run, float((fast - run()).abs().max())
-
-
-def _cnn_alone(example: Example) -> Callable[[], None]:
-    """Return a run of all layers' CNNs on features of the round's shape, chunk by chunk as the decoder does."""
-    slots, n, chunk = len(example.received), len(example.popularity), CHUNK
-    features = torch.randn(4, slots, n, generator=rngs.generator(0, "bench features"))
-    shared = [example.popularity[None]] * 2  # activity and rates: one row for all slots
-    parts = [[*features[:, i : i + chunk], *shared] for i in range(0, slots, chunk)]
-
-    def run() -> None:
-        workspace = Workspace()
-        with torch.no_grad():
-            for cnn in example.decoder.net.cnn:
-                for part in parts:
-                    cnn(part, workspace)
-
-    return run
-
-
-def _products() -> Callable[[], None]:
-    """Return a run of large square float32 matrix products."""
-    rng = rngs.generator(0, "bench peak")
-    left, right = (torch.randn(PEAK_SIZE, PEAK_SIZE, generator=rng) for _ in range(2))
-    out = torch.empty_like(left)
-
-    def run() -> None:
-        for _ in range(PEAK_PRODUCTS):
-            torch.mm(left, right, out=out)
-
-    return run

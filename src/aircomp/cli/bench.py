@@ -165,14 +165,11 @@ def _decode(options: DecodeOptions) -> None:
 
     _check(options, slots=(1, MANY), repeats=(1, MANY))
     check_memory({"a round of so many slots (--slots)": options.slots * BYTES_PER_SLOT})
-    net = bench_net(options.slots, options.repeats)
-    rows = [*bench_decode(options.slots, options.repeats), net]
+    rows = [*bench_decode(options.slots, options.repeats), bench_net(options.slots, options.repeats)]
     scaling = bench_scaling(options.slots, options.repeats) + bench_net_scaling(options.slots, options.repeats)
     _write(options.out, "bench decode", rows + scaling)
     columns = ("contender", "slots_per_second", "plain_slots_per_second", "times_plain", "seconds")
     print_table(f"{options.slots} slots, one thread", rows, columns_of(columns))
-    limits = ("largest_difference", "cnn_share_of_time", "cnn_gflops", "peak_gflops", "cnn_share_of_peak")
-    print_table("amp-da-net", [net], columns_of(limits))
     heads = ("contender", "axis", "value", "slots", "seconds", "microseconds_per_slot")
     print_table("time against sizes", scaling, columns_of(heads))
 

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aircomp.common.checks import all_finite
 from aircomp.common.threads import whole_cores
 from aircomp.errors import ConfigError, ShapeError
 
@@ -125,7 +126,7 @@ def check_received(received: Tensor, popularity: Tensor, codebook: Tensor) -> Te
         raise ShapeError(f"received is {_kind(received)}; expected float32 or float64 [slots, {l}]")
     if received.ndim != 2 or received.shape[1] != l:
         raise ShapeError(f"received has shape {tuple(received.shape)}; expected [slots, {l}] for this codebook")
-    if not torch.isfinite(received).all():
+    if not all_finite(received):
         raise ShapeError("received holds values that are not finite; check the channel before decoding")
     return check_popularity(popularity, n)
 

@@ -22,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.decode.base import MAX_DEVICES, MIN_NUM_ACTIVE, check_num_active
+from aircomp.decode.moments import RoundMoments
 
 
 @dataclass(frozen=True)
@@ -108,30 +109,6 @@ class RoundEstimate:
     """Noise variance per channel use, averaged over the slots."""
     spread: float = 1.0
     """φ: how much more alike devices choose than independent draws."""
-
-
-@dataclass(frozen=True)
-class RoundMoments:
-    """All that a fit needs of a round's slots, in float64."""
-
-    mean: Float[Tensor, " uses"]
-    cov: Float[Tensor, "uses uses"]
-    num_slots: int
-    power: float
-    """Mean square per channel use."""
-
-    @classmethod
-    def of(cls, received: Float[Tensor, "slots uses"]) -> "RoundMoments":
-        """Take the moments of the slots of one round."""
-        y = received.detach().double()
-        mean = y.sum(0) / max(1, len(y))
-        centred = y - mean
-        return cls(
-            mean=mean,
-            cov=centred.mT @ centred / max(1, len(y) - 1),
-            num_slots=len(y),
-            power=float(y.square().sum() / max(1, y.numel())),
-        )
 
 
 @dataclass(frozen=True)

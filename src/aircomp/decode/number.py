@@ -22,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.decode.base import MAX_DEVICES
+from aircomp.decode.moments import RoundMoments
 
 TOLERANCE = 1e-3
 """Largest error of ⟨c, w⟩ = 1: codewords are stored in float32, and $w$ is up to a hundred times as long as they are."""
@@ -41,11 +42,11 @@ def counting_direction(codebook: Float[Tensor, "codewords uses"]) -> Float[Tenso
     return w if exact else None
 
 
-def count_devices(received: Float[Tensor, "slots uses"], direction: Float[Tensor, " uses"]) -> tuple[float, float]:
-    """Return the number of devices and its standard error from the slots of a round, at least two of them."""
-    counted = received.double() @ direction.to(received.device)
-    error = counted.std() / math.sqrt(len(counted))
-    return min(max(float(counted.mean()), 0.0), MAX_DEVICES), float(error)
+def count_devices(seen: RoundMoments, direction: Float[Tensor, " uses"]) -> tuple[float, float]:
+    """Return the number of devices and its standard error from the moments of a round of two slots or more."""
+    w = direction.to(seen.mean)
+    error = (w @ seen.cov @ w / seen.num_slots).clamp(min=0).sqrt()
+    return min(max(float(seen.mean @ w), 0.0), MAX_DEVICES), float(error)
 
 
 def join_numbers(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:

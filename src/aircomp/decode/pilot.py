@@ -28,11 +28,11 @@ from aircomp.decode.estimate import (
     MAX_STEPS,
     MIN_RATE,
     RoundEstimate,
-    RoundMoments,
     estimate_round,
     reestimate_round,
 )
 from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook, iterate
+from aircomp.decode.moments import RoundMoments
 from aircomp.decode.number import count_devices, counting_direction, join_numbers, whole_devices
 from aircomp.decode.prior import reach_for, variance
 from aircomp.decode.side import FIRST_ITERATIONS, slot_rates
@@ -133,7 +133,7 @@ class PilotEstimator:
         seen = RoundMoments.of(received)
         shared = estimate_round(seen, popularity, codebook, **known, max_steps=self.fit_steps)
         if num_active is None and self.direction is not None and len(received) > 1 and shared.rate.any():
-            shared = _counted(shared, *count_devices(received, self.direction))
+            shared = _counted(shared, *count_devices(seen, self.direction))
             known["num_active"], error = shared.num_active, shared.num_active_error
         stride = pilot_stride(len(received))
         if noise_var is None and self.pilot_passes:

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aircomp.common.checks import all_finite
 from aircomp.common.threads import spread
 from aircomp.decode.base import Decoded, check_num_active
 from aircomp.errors import DecodeDiverged, ShapeError
@@ -28,18 +29,19 @@ def round_to_sum(mean: Float[Tensor, "slots codewords"], total: int) -> Int[Tens
     Raises:
         ShapeError: If `mean` is not a finite matrix, or `total` is negative or cannot be placed.
     """
-    if mean.ndim != 2 or not torch.isfinite(mean).all():
+    if mean.ndim != 2 or not all_finite(mean):
         raise ShapeError(f"soft counts of shape {tuple(mean.shape)}: expected a finite matrix [slots, codewords]")
     if total < 0 or (total > 0 and mean.shape[1] == 0):
         raise ShapeError(f"counts cannot sum to {total} over {mean.shape[1]} codewords; give a total of zero or more")
-    counts = torch.zeros_like(mean, dtype=torch.int64)
-    if total > 0:
+    if total == 0:
+        return torch.zeros_like(mean, dtype=torch.int64)
+    counts = torch.empty_like(mean, dtype=torch.int64)
 
-        def fill(start: int) -> None:
-            rows = slice(start, start + _CHUNK)
-            counts[rows] = _nearest(mean[rows].clamp_min(0), total)
+    def fill(start: int) -> None:
+        rows = slice(start, start + _CHUNK)
+        counts[rows] = _nearest(mean[rows].clamp_min(0), total)
 
-        spread(fill, range(0, len(mean), _CHUNK))
+    spread(fill, range(0, len(mean), _CHUNK))
     return counts
 
 
@@ -83,7 +85,7 @@ def conclude(
         ConfigError: If `num_active` is given and is no number of devices.
         DecodeDiverged: If the soft counts are not finite.
     """
-    if not torch.isfinite(mean).all():
+    if not all_finite(mean):
         raise DecodeDiverged("the decoder's soft counts are not finite; check the codebook and the noise variance")
     if num_active is not None:
         check_num_active(num_active)

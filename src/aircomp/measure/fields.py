@@ -181,12 +181,6 @@ FIELDS = {
     "peak_gib": Field("peak memory", "The largest resident memory of the process.", "GiB"),
     "largest_difference": Field("largest difference from plain", "The largest difference from the plain version."),
     "loss_difference": Field("loss differs by", "The relative difference of the loss from the plain version's."),
-    "cnn_share_of_time": Field("CNN's share of decoding time", "The time of the convolutions over that of decoding."),
-    "cnn_gflops": Field("CNN's speed", "The arithmetic of the convolutions in a second.", "GFLOP/s"),
-    "peak_gflops": Field(
-        "speed of a matrix product", "The arithmetic of a large matrix product in a second.", "GFLOP/s"
-    ),
-    "cnn_share_of_peak": Field("CNN's share of that", "The speed of the convolutions over that of a matrix product."),
     "seconds": Field("time", "How long it took.", "s"),
     "side_information": Field("side information", "What reaches the base station besides the radio signal."),
     "paper_test_accuracy": Field("test accuracy, paper", "The test accuracy that the paper prints."),

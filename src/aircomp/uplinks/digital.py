@@ -32,6 +32,7 @@ from aircomp.decode.base import Decoded, Decoder
 from aircomp.decode.basis import leading_basis
 from aircomp.decode.copies import combine, estimate_snr_db
 from aircomp.decode.heard_pilots import PilotEstimate, hear_pilots, in_phase, nearer
+from aircomp.decode.moments import RoundMoments
 from aircomp.decode.number import count_devices, counting_direction, join_numbers, whole_devices
 from aircomp.decode.side import visible_side_information
 from aircomp.encode.codebook import count, random_rotation
@@ -277,7 +278,7 @@ class DigitalUplink(Scheme):
         direction = None if self.unequal else counting_direction(self.codebook)
         if direction is None or len(combined) < 2:
             return told.num_active
-        counted = count_devices(combined, direction)
+        counted = count_devices(RoundMoments.of(combined), direction)
         return whole_devices(*join_numbers((told.num_active, told.num_active_error), counted))[0]
 
     @property
