@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from aircomp.common.rng import generator
-from aircomp.decode import estimate
+from aircomp.decode import estimate, round_fit
 from aircomp.decode.estimate import estimate_round, reestimate_round, smooth
 from aircomp.decode.moments import RoundMoments
 from aircomp.encode.codebook import count, make_codebook
@@ -120,14 +120,14 @@ def test_an_impossible_number_of_devices_is_refused():
 def test_the_gradient_is_that_of_the_loss(num_slots, noise_var, rng):
     received, popularity, _, _ = draw_round(num_slots, 9, 3.0)
     prior = smooth(popularity.double(), num_slots)
-    problem = estimate._Problem(
-        RoundMoments.of(received), CODEBOOK.double(), prior, estimate._around_popularity(prior), None, noise_var
+    problem = estimate._problem(
+        RoundMoments.of(received), CODEBOOK, prior, estimate._around_popularity(prior), None, noise_var
     )
-    start = estimate._start(problem, 9.0)
+    start = round_fit._start(problem, 9.0)
     log_model = torch.cat([start.rate, start.noise_var[None], start.spread[None]]).log()
     log_model = (log_model + 0.2 * torch.randn(130, generator=rng, dtype=torch.float64)).requires_grad_()
     *_, noise, spread = model = log_model.exp()
-    score = estimate._score(replace(start, rate=model[:128], noise_var=noise, spread=spread), problem)
+    score = round_fit._score(replace(start, rate=model[:128], noise_var=noise, spread=spread), problem)
     (expected,) = torch.autograd.grad(score.loss, log_model)
     if noise_var is not None:
         assert score.gradient[128] == 0
@@ -223,7 +223,7 @@ def test_a_covariance_without_variance_in_some_direction_has_a_factor():
     rows = torch.randn(64, 3, generator=generator(0, "rows"), dtype=torch.float64)
     covariance = rows @ rows.mT
     assert torch.linalg.cholesky_ex(covariance)[1] > 0
-    factor = estimate._factor(covariance)
+    factor = round_fit._factor(covariance)
     torch.testing.assert_close(factor @ factor.mT, covariance, rtol=0, atol=1e-8)
 
 

@@ -21,8 +21,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.decode.base import MAX_DEVICES, MIN_NUM_ACTIVE, check_num_active
+from aircomp.decode.base import MIN_NUM_ACTIVE, check_num_active
 from aircomp.decode.moments import RoundMoments
+from aircomp.decode.round_fit import MAX_STEPS, MIN_POWER, Model, Problem, Score, first_fit, fit
 
 
 @dataclass(frozen=True)
@@ -74,25 +75,9 @@ FITTED = Fitted()
 
 # A share of zero, which float64 makes of exp(−745), has no logarithm; exp(−300) leaves room for its square.
 MAX_LEAK = 300.0
-# Of the received power: with less noise the covariance nearly obeys exact constraints and the fit crawls along them. 30 dB
-# is enough for the number of devices; decoded slots tell smaller noise better.
-LEAST_NOISE = 1e-3
 # Devices by which K̂ can be off however many slots there are, since real choices are not quite the model's: about what it
 # is off by at 5 dB, .07 to .17 on ResNet and .09 to .13 on VGG (docs/notebook/2026-11-16-agreement.md).
 MODEL_ERROR = 0.1
-# Of the expected count of a codeword: its logarithm stays finite, in float32 too (whose least normal number is 1e-38).
-MIN_RATE = 1e-30
-LEAST_START = 0.5  # devices that a fit starts with, at least: fewer round to nobody, whose logarithm is infinite
-# Of the received power, that a fit starts with at least: four steps of a factor e, the longest there are, from LEAST_NOISE.
-START_NOISE = 0.05
-START_DAMPING = (
-    0.1  # of the first step (Levenberg, Marquardt), a choice: after each step it changes by a factor of five
-)
-# Of the largest variance: rounding takes off some n·2⁻⁵³ = 1e-14 of it (n = 128), and this is much more, yet 100 dB below it.
-JITTER = 1e-10
-MIN_POWER = 1e-20  # of the received signal: 200 dB below a device, where squares of squares (1e-80) still have room
-MAX_STEPS = 25  # usually ten; each costs about as much as decoding thirty slots
-TOLERANCE = 0.02  # nats: a gain of t means a distance of √(2t) = a fifth of a standard error from the optimum
 
 
 @dataclass(frozen=True)
@@ -109,63 +94,6 @@ class RoundEstimate:
     """Noise variance per channel use, averaged over the slots."""
     spread: float = 1.0
     """φ: how much more alike devices choose than independent draws."""
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """What the fit is given: the round's moments and what is known, in float64."""
-
-    seen: RoundMoments
-    codebook: Tensor
-    prior: Tensor
-    """Share of every codeword that is expected: the smoothed popularity, or what decoded slots chose."""
-    stiffness: Tensor
-    """Prior precision of log(rate / share)."""
-    num_active: float | None
-    noise_var: float | None
-
-
-@dataclass(frozen=True)
-class _Model:
-    """The parameters of the module's docstring."""
-
-    rate: Tensor
-    noise_var: Tensor
-    spread: Tensor
-
-    def moved(self, step: Tensor, least_noise: float, num_active: float | None) -> "_Model":
-        """Take a step in the logarithms, at most a factor e at a time; a known number of devices stays."""
-        factor = torch.exp(-step.clamp(-1, 1))
-        rate = (self.rate * factor[:-2]).clamp(min=MIN_RATE)
-        rate = rate * (MAX_DEVICES / rate.sum()).clamp(max=1)
-        if num_active is not None:
-            rate = rate * (num_active / rate.sum())
-        return _Model(rate, (self.noise_var * factor[-2]).clamp(min=least_noise), self.spread * factor[-1])
-
-    def towards_total(self) -> Tensor:
-        """Return the gradient of Σλ in the logarithms."""
-        return torch.cat([self.rate, self.rate.new_zeros(2)])
-
-
-@dataclass(frozen=True)
-class _Score:
-    """Negative log-posterior with its gradient and Fisher information in (log λ, log σ², log φ)."""
-
-    loss: Tensor
-    gradient: Tensor
-    information: Tensor
-
-    def step(self, damping: float, keep: Tensor | None) -> Tensor:
-        """Return the step of Fisher scoring, shortened where the information is small (Levenberg, Marquardt).
-
-        With `keep`, the step is the best of those orthogonal to it.
-        """
-        damped = self.information + damping * torch.diag(self.information.diagonal())
-        # a matrix that is singular to rounding error gives a step that is not finite, and such a one is not taken
-        if keep is None:
-            return torch.linalg.solve_ex(damped, self.gradient)[0]
-        free, along = torch.linalg.solve_ex(damped, torch.stack([self.gradient, keep], dim=1))[0].unbind(1)
-        return free - along * (keep @ free) / (keep @ along)
 
 
 def smooth(popularity: Float[Tensor, " codewords"], num_slots: int) -> Float[Tensor, " codewords"]:
@@ -202,7 +130,7 @@ def estimate_round(
     """
     prior = smooth(popularity.detach().double(), seen.num_slots)
     stiffness = _around_popularity(prior)
-    problem = _Problem(seen, codebook.detach().double(), prior, stiffness, num_active, noise_var)
+    problem = _problem(seen, codebook, prior, stiffness, num_active, noise_var)
     return _solve(problem, None, popularity.dtype, max_steps)
 
 
@@ -235,12 +163,32 @@ def reestimate_round(
     shares = shares * torch.exp((-FITTED.leak * doubt / (n * shares)).clamp(min=-MAX_LEAK))
     shares = shares / shares.sum()
     stiffness = _precision(FITTED.decoded * (1 + FITTED.decoded_rare / (n * shares)))
-    problem = _Problem(seen, codebook.detach().double(), shares, stiffness, num_active, noise_var)
-    start = _Model(before.rate.double(), *shares.new_tensor([before.noise_var, before.spread]))
+    problem = _problem(seen, codebook, shares, stiffness, num_active, noise_var)
+    start = Model(before.rate.double(), *shares.new_tensor([before.noise_var, before.spread]))
     return _solve(problem, start, before.rate.dtype, max_steps)
 
 
-def _solve(p: _Problem, start: "_Model | None", dtype: torch.dtype, max_steps: int) -> RoundEstimate:
+def _problem(
+    seen: RoundMoments,
+    codebook: Tensor,
+    prior: Tensor,
+    stiffness: Tensor,
+    num_active: float | None,
+    noise_var: float | None,
+) -> Problem:
+    return Problem(
+        seen=seen,
+        codebook=codebook.detach().double(),
+        prior=prior,
+        stiffness=stiffness,
+        cov_slots=FITTED.cov_slots,
+        log_spread=(FITTED.spread, FITTED.spread_sd),
+        num_active=num_active,
+        noise_var=noise_var,
+    )
+
+
+def _solve(p: Problem, start: Model | None, dtype: torch.dtype, max_steps: int) -> RoundEstimate:
     if p.num_active is not None:
         check_num_active(p.num_active)
     nobody = p.num_active is not None and p.num_active < MIN_NUM_ACTIVE
@@ -248,7 +196,7 @@ def _solve(p: _Problem, start: "_Model | None", dtype: torch.dtype, max_steps: i
         given = p.num_active or 0.0
         noise = p.seen.power if p.noise_var is None else p.noise_var
         return RoundEstimate(given, 0.0, (0.0 if nobody else given) * p.prior.to(dtype), noise)
-    model, score = _fit(p, start, max_steps) if start else _first_fit(p, max_steps)
+    model, score = fit(p, start, max_steps) if start else first_fit(p, max_steps)
     return RoundEstimate(
         num_active=float(model.rate.sum()) if p.num_active is None else p.num_active,
         num_active_error=_error(model, score) if p.num_active is None else 0.0,
@@ -258,7 +206,7 @@ def _solve(p: _Problem, start: "_Model | None", dtype: torch.dtype, max_steps: i
     )
 
 
-def _error(model: _Model, score: _Score) -> float:
+def _error(model: Model, score: Score) -> float:
     """Return the standard error of the number of devices; all of it where the information is singular."""
     total = model.towards_total()
     variance = total @ torch.linalg.solve_ex(score.information, total)[0]
@@ -283,115 +231,3 @@ def _precision(variance: Tensor, cheap: Tensor | None = None) -> Tensor:
         free, known = torch.cat([free, cheap[:, None]], dim=1), torch.cat([known, torch.ones_like(known)])
     weighted = free / variance[:, None]
     return torch.diag(1 / variance) - weighted @ torch.linalg.solve(free.mT @ weighted + torch.diag(known), weighted.mT)
-
-
-def _first_fit(p: _Problem, max_steps: int) -> tuple[_Model, _Score]:
-    """Fit from where the mean points to.
-
-    Codewords that nearly cancel, or devices unlike the base station, can turn the mean the other way. From there the fit may
-    climb to a round without devices, all of it noise, and stop at that smaller maximum; so it also starts from the energy.
-    """
-    devices = _devices_from_mean(p)
-    found = _fit(p, _start(p, devices), max_steps)
-    if p.num_active is None and devices < LEAST_START:
-        other = _fit(p, _start(p, p.seen.power * len(p.seen.mean) / 2), max_steps)
-        if other[1].loss < found[1].loss - TOLERANCE:
-            return other
-    return found
-
-
-def _fit(p: _Problem, start: _Model, max_steps: int) -> tuple[_Model, _Score]:
-    """Climb to the maximum of the posterior, taking only steps that go up."""
-    model, least = start, LEAST_NOISE * p.seen.power
-    score, damping = _score(model, p), START_DAMPING
-    for _ in range(max_steps):
-        keep = None if p.num_active is None else model.towards_total()
-        candidate = model.moved(score.step(damping, keep), least, p.num_active)
-        candidate_score = _score(candidate, p)
-        gain = float(score.loss - candidate_score.loss)
-        if gain > 0:
-            model, score, damping = candidate, candidate_score, damping / 5
-        else:
-            damping *= 5
-        if 0 <= gain < TOLERANCE:
-            break
-    return model, score
-
-
-def _devices_from_mean(p: _Problem) -> float:
-    """Return the multiple of the expected signal that is nearest to the mean."""
-    direction = p.prior @ p.codebook
-    return float(p.seen.mean @ direction / (direction @ direction).clamp(min=MIN_POWER))  # codewords may cancel
-
-
-def _start(p: _Problem, devices: float) -> _Model:
-    """Begin with so many devices, and give the noise what the energy leaves over."""
-    energy = p.seen.power * len(p.seen.mean)
-    # a device brings an energy of one or more, so there are at most `energy` of them; half a device keeps the log finite
-    K = p.num_active or min(max(devices, LEAST_START), energy, MAX_DEVICES)
-    left = (p.seen.cov.trace() - K) / len(p.seen.mean)
-    noise = left.clamp(min=START_NOISE * p.seen.power) if p.noise_var is None else left.new_tensor(p.noise_var)
-    return _Model(K * p.prior, noise.clamp(min=LEAST_NOISE * p.seen.power), torch.ones_like(noise))
-
-
-def _score(model: _Model, p: _Problem) -> _Score:
-    """Score the Gaussian model of the module's docstring, then add the prior."""
-    C, rate, noise_var, spread = p.codebook, model.rate, model.noise_var, model.spread
-    n, K, mean = len(rate), rate.sum(), rate @ C
-    signal = C.mT @ (rate[:, None] * C) - torch.outer(mean, mean) / K
-    factor = _factor(spread * signal + noise_var * torch.eye(len(mean), dtype=C.dtype, device=C.device))
-    precision = torch.cholesky_inverse(factor)
-    residual = p.seen.mean - mean
-    cov_slots = min(p.seen.num_slots, FITTED.cov_slots)
-    trust = p.seen.num_slots / max(1, cov_slots)  # of the mean, in the weight of the covariance
-    scatter = p.seen.cov + trust * torch.outer(residual, residual)
-    loss = factor.diagonal().log().sum() + (precision * scatter).sum() / 2
-
-    excess = precision - precision @ scatter @ precision
-    pull = excess @ mean
-    by_rate = ((C @ excess) * C).sum(1) - 2 * (C @ pull) / K + mean @ pull / K**2
-    by_rate = spread * by_rate / 2 - trust * (C @ (precision @ residual))
-    by_noise, by_spread = excess.trace() / 2, (excess * signal).sum() / 2
-    gradient = torch.cat([by_rate * rate, torch.stack([by_noise * noise_var, by_spread * spread])])
-
-    # tr(precision·dΣ·precision·dΣ')/2 for dΣ among c·cᵀ, I and the signal's covariance, plus the mean's part; the
-    # information leaves out the small −λλᵀ/K, which slows the last steps a little and moves no optimum
-    between = C @ precision @ C.mT
-    twice, thrice = precision @ precision, precision @ signal @ precision
-    cross = torch.stack([((C @ twice) * C).sum(1), ((C @ thrice) * C).sum(1)]) * spread * rate / 2
-    scale = torch.stack([noise_var, spread])
-    corner = torch.stack([twice.trace(), (twice * signal).sum(), (twice * signal).sum(), (thrice * signal).sum()]) / 2
-    information = torch.empty(n + 2, n + 2, dtype=C.dtype, device=C.device)
-    information[:n, :n] = (spread**2 * between.square() / 2 + trust * between) * torch.outer(rate, rate)
-    information[n:, :n] = cross * scale[:, None]
-    information[:n, n:] = information[n:, :n].mT
-    information[n:, n:] = corner.reshape(2, 2) * torch.outer(scale, scale)
-    return _with_prior(_Score(loss * cov_slots, gradient * cov_slots, information * cov_slots), model, p)
-
-
-def _factor(covariance: Tensor) -> Tensor:
-    """Return the Cholesky factor; where rounding has left a direction without variance, of a little more covariance."""
-    factor, failed = torch.linalg.cholesky_ex(covariance)
-    if failed:
-        factor, _ = torch.linalg.cholesky_ex(
-            covariance + torch.diag(JITTER * covariance.diagonal().max().expand(len(factor)))
-        )
-    return factor
-
-
-def _with_prior(score: _Score, model: _Model, p: _Problem) -> _Score:
-    """Add the prior: rates like the expected shares up to a common factor; known noise is held fixed."""
-    n, loss, gradient, information = len(p.prior), score.loss, score.gradient.clone(), score.information.clone()
-    deviation = torch.log(model.rate / p.prior)
-    pull = p.stiffness @ deviation
-    log_spread = model.spread.log() - FITTED.spread
-    loss = loss + (deviation @ pull + (log_spread / FITTED.spread_sd) ** 2) / 2
-    gradient[:n] += pull
-    gradient[n + 1] += log_spread / FITTED.spread_sd**2
-    information[:n, :n] += p.stiffness
-    information[n + 1, n + 1] += 1 / FITTED.spread_sd**2
-    if p.noise_var is not None:
-        gradient[n] = 0
-        information[n, :] = information[:, n] = 0
-        information[n, n] = 1
-    return _Score(loss, gradient, information)

@@ -24,17 +24,12 @@ from aircomp.common.checks import check_choice
 from aircomp.common.snr import SnrReference
 from aircomp.common.threads import spread
 from aircomp.decode.base import MAX_DEVICES, check_codebook
-from aircomp.decode.estimate import (
-    MAX_STEPS,
-    MIN_RATE,
-    RoundEstimate,
-    estimate_round,
-    reestimate_round,
-)
+from aircomp.decode.estimate import RoundEstimate, estimate_round, reestimate_round
 from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook, iterate
 from aircomp.decode.moments import RoundMoments
 from aircomp.decode.number import count_devices, counting_direction, join_numbers, whole_devices
 from aircomp.decode.prior import reach_for, variance
+from aircomp.decode.round_fit import MAX_STEPS, MIN_RATE
 from aircomp.decode.side import FIRST_ITERATIONS, slot_rates
 
 CHUNK = 65_536  # counts decoded at a time (512 slots of 128 codewords): bounds the temporaries, changes nothing else
