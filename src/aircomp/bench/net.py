@@ -30,7 +30,6 @@ PLAIN_SLOTS = 300
 """Slots for the plain version; more than one chunk of the fast one."""
 SCALING_SLOTS = 2_048
 """At most so many slots in the scaling tables, which have ten points."""
-"""Rows of the square matrices whose product shows the processor's limit, and products in one run."""
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ def check_tensor(name: str, value: Any, axes: str, kind: Kind = "real", *, finit
     wanted = f"expected a tensor of {'finite ' if finite else ''}{KINDS[kind]} [{', '.join(axes.split())}]"
     if not isinstance(value, Tensor) or value.ndim != len(axes.split()) or not _is_kind(value, kind):
         raise ShapeError(f"{name} is {describe(value)}; {wanted}")
-    if finite and value.is_floating_point() and not torch.isfinite(value).all():
+    if finite and value.is_floating_point() and not all_finite(value):
         raise ShapeError(f"{name} is {describe(value)} with values that are not finite; {wanted}")
 
 

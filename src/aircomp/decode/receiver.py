@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
+from aircomp.common.checks import all_finite
 from aircomp.common.gains import GainModel
 from aircomp.decode.base import MAX_DEVICES, Decoded, check_num_active, check_popularity, check_unit_norm
 from aircomp.decode.rounding import conclude
@@ -85,7 +86,7 @@ def check_reception(seen: Reception, codebook: Complex[Tensor, "codewords uses"]
         raise ShapeError(
             f"received is {received.dtype} {list(received.shape)}; expected complex [antennas, slots, {uses}]"
         )
-    if not torch.isfinite(torch.view_as_real(received)).all():
+    if not all_finite(torch.view_as_real(received)):
         raise ShapeError("received holds values that are not finite; check the channel before decoding")
     popularity = check_popularity(popularity, n).float()
     if seen.num_active is not None:
