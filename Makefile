@@ -17,6 +17,9 @@ SCALE ?= digits
 RESULT ?= all
 SEEDS ?= 3
 
+# tests start more than a hundred processes, each of which would compile the package anew
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-quick test-slow fuzz expected expected-arena expected-arena-training pages docs lint env clean
 
 demo: env

@@ -55,10 +55,10 @@ def switched_off() -> Iterator[None]:
         _off = before
 
 
-def ready(like: Tensor) -> bool:
-    """Return whether the kernels are there for tensors like this one: memory of the CPU, and nothing is recorded."""
+def ready(*like: Tensor) -> bool:
+    """Return whether the kernels are there for tensors like these: memory of the CPU, and nothing is recorded."""
     recorded = torch.is_grad_enabled() or torch.compiler.is_compiling()
-    plain = type(like) in (Tensor, torch.nn.Parameter) and like.dtype == torch.float32 and like.is_cpu
+    plain = all(type(t) in (Tensor, torch.nn.Parameter) and t.dtype == torch.float32 and t.is_cpu for t in like)
     return plain and not recorded and not _off and _kernels() is not None
 
 
@@ -66,7 +66,7 @@ def serves(R: Tensor, V: Tensor, *priors: Tensor) -> bool:
     """Return whether the kernels can compute with these: R and V of one shape, priors of the same or of one row of it."""
     shapes = (R.shape, (1, *R.shape[1:]))
     fit = R.ndim == 2 and R.numel() > 0 and V.shape == R.shape and all(t.shape in shapes for t in priors)
-    return fit and all(map(ready, (R, V, *priors)))
+    return fit and ready(R, V, *priors)
 
 
 def output_step(
@@ -94,10 +94,10 @@ def output_step(
     """
     kernels = _kernels()
     assert kernels is not None
-    given = [_in_rows(t) for t in (y, noise_var.expand(len(y), 1), *before)]
+    given = _in_rows(y, noise_var.expand(len(y), 1), *before)
     z, v = (t.contiguous() for t in found)
     kappa, seen = torch.empty_like(z), torch.empty_like(z)
-    kernels.output_step(*y.shape, gain, damping, precision, limit, *map(_address, (*given, z, v, kappa, seen)))
+    kernels.output_step(*y.shape, gain, damping, precision, limit, *_addresses(*given, z, v, kappa, seen))
     return z, v, kappa, seen
 
 
@@ -125,9 +125,9 @@ def poisson_moments(
     log_first = None if shape is None else shape.log() + log_rate
     if shape is not None:
         log_rate = log_rate.expand_as(shape)
-    given = [_in_rows(t) for t in (R, V, log_rate, shape, log_first)]
+    given = _in_rows(R, V, log_rate, shape, log_first)
     mean, var = R.new_empty(R.shape), R.new_empty(R.shape)
-    kernels.poisson_moments(*R.shape, len(log_rate) > 1, reach, most, *map(_address, (*given, mean, var)))
+    kernels.poisson_moments(*R.shape, len(log_rate) > 1, reach, most, *_addresses(*given, mean, var))
     return mean, var
 
 
@@ -165,25 +165,26 @@ def refined_moments(
     power, counts = 1 / temperature, torch.arange(len(log_factorials) + reach).to(R)
     growth, decay = counts.pow(-power), counts.pow(power)
     decay[1] = 0.0  # no step of the slab leads down from one
-    given = [_in_rows(t) for t in (growth, decay, log_factorials, R, V, *priors)]
+    given = _in_rows(growth, decay, log_factorials, R, V, *priors)
     mean, var, active, refined = (R.new_empty(R.shape) for _ in range(4))
-    network = [w.contiguous() for w in weights]
+    network = _in_rows(*weights)
     failed = kernels.refined_moments(
         *(*R.shape, own, reach, len(log_factorials) - 1, power),
-        *map(_address, (*given, mean, var, active)),
+        *_addresses(*given, mean, var, active),
         *((len(weights[0]), weights[0].shape[1]) if weights else (0, 1)),
         gate,
-        (ctypes.c_void_p * 6)(*map(_address, network)),
-        _address(refined),
+        (ctypes.c_void_p * 6)(*_addresses(*network)),
+        refined.data_ptr(),
     )
     if failed:
         raise MemoryError(f"there is no memory for the network's maps of {R.shape[1]} codewords")
     return mean, var, active, refined if weights else mean
 
 
-def _in_rows(t: Tensor | None) -> Tensor | None:
-    return None if t is None else t.contiguous()
+def _in_rows(*tensors: Tensor | None) -> list[Tensor | None]:
+    """Return them in memory row by row; who asks for addresses keeps these until the kernel has read them."""
+    return [None if t is None else t.contiguous() for t in tensors]
 
 
-def _address(t: Tensor | None) -> int | None:
-    return None if t is None else t.data_ptr()
+def _addresses(*tensors: Tensor | None) -> list[int | None]:
+    return [None if t is None else t.data_ptr() for t in tensors]
