@@ -113,7 +113,7 @@ def pass_messages(
     beta: Tensor | float = 1.0,
 ) -> tuple[AmpState, Float[Tensor, "slots codewords"], Float[Tensor, "slots codewords"]]:
     """Run the output block and the pseudo-channel that it leads to; return the state, R and V."""
-    if not all(map(native.ready, (y, s.x_hat, noise_var, book.rows))):
+    if not native.ready(y, s.x_hat, noise_var, book.rows):
         s = output_block(s, y, book, noise_var, gamma, eta)
         return s, *pseudo_channel(s, y, book, noise_var, beta)
     z, v, kappa, seen = native.output_step(
