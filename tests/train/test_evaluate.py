@@ -3,6 +3,7 @@ import torch
 
 from aircomp.cli import main
 from aircomp.common.artefact import read_json
+from aircomp.errors import ArtefactError, ConfigError
 from aircomp.train.evaluate import Plan, evaluate
 from aircomp.train.fragments import FragmentRound, save_round
 
@@ -118,3 +119,25 @@ def test_the_command_writes_a_row_for_each_decoder_and_snr(saved_rounds, tmp_pat
     with pytest.raises(SystemExit, match="2"):
         main(["evaluate", "--fragments", str(saved_rounds), "--out", str(out)])
     assert "--overwrite" in capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_rounds_side_by_side_give_the_rows_of_one_after_the_other(saved_rounds):
+    steps, plan = [], Plan(["gamp", "omp"], [5.0, 0.0], "slot")
+    together = evaluate(saved_rounds, plan, num_workers=2, on_step=lambda *step: steps.append(step[1:]))
+    assert steps == [(1, 2), (2, 2)]
+    speeds = ("seconds", "slots_per_second")
+    for row, alone in zip(together, evaluate(saved_rounds, plan), strict=True):
+        assert {k: v for k, v in row.items() if k not in speeds} == {k: v for k, v in alone.items() if k not in speeds}
+
+
+def test_no_worker_is_too_few(saved_rounds):
+    with pytest.raises(ConfigError, match="workers is 0; expected an integer of at least 1"):
+        evaluate(saved_rounds, Plan(["gamp"], [5.0]), num_workers=0)
+
+
+@pytest.mark.process
+def test_what_a_worker_refuses_is_said_here(saved_rounds):
+    (next(saved_rounds.glob("*.safetensors"))).write_bytes(b"nothing")
+    with pytest.raises(ArtefactError, match="safetensors"):
+        evaluate(saved_rounds, Plan(["gamp"], [5.0]), num_workers=2)

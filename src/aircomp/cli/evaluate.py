@@ -38,6 +38,7 @@ class Options:
 
     Examples:
       aircomp evaluate --fragments runs/fragments-digits --snr-db 0 5 10
+      aircomp evaluate --fragments runs/fragments-digits --decoder gamp amp-da-net --workers 2
       aircomp evaluate --fragments runs/fragments-resnet --decoder gamp amp-da --snr-reference slot --slots 2000
       aircomp evaluate --fragments runs/fragments-resnet --decoder gamp amp-da-net --slots 256 --yardstick
     """
@@ -64,6 +65,9 @@ class Options:
     that the information of a slot sets. Takes milliseconds per slot, so take few with --slots."""
     seed: int = 0
     """Everything random derives from it."""
+    workers: int = 1
+    """Rounds decoded at a time, each by a process of one thread: the fastest where there are many short rounds. By
+    default one round at a time, by all cores."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to compute."""
     out: Path | None = None
@@ -99,6 +103,7 @@ def run(args: Sequence[str]) -> None:
             rows = evaluate(
                 options.fragments,
                 plan,
+                num_workers=options.workers,
                 on_step=lambda note, done, total: progress.update(task, completed=done, total=total, note=note),
             )
         results.write_result(out / "result.json", "evaluate", config, options.seed, rows)

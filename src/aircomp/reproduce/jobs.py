@@ -10,18 +10,15 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
 
 from aircomp.common.artefact import read_json, write_json
-from aircomp.common.interrupt import deferred, unheard_by_children
-from aircomp.engines.local import PATIENCE, follow_parent
-from aircomp.errors import AirCompError, ArtefactError
+from aircomp.common.interrupt import deferred
+from aircomp.engines.pool import workers
+from aircomp.errors import ArtefactError
 from aircomp.measure.fields import with_current_names
 
 Payload = dict[str, Any]
@@ -201,37 +198,21 @@ def _here(missing: Sequence[Job], do: Do) -> Iterator[Job]:
         yield job
 
 
-def _in_processes(missing: Sequence[Job], do: Do, workers: int) -> Iterator[Job]:
-    """Keep all workers busy with jobs whose needs are done; spawned, so that none inherits threads or locks."""
+def _in_processes(missing: Sequence[Job], do: Do, number: int) -> Iterator[Job]:
+    """Keep all workers busy with jobs whose needs are done; what a killed one was at is done again later."""
     waiting, running, unfinished = list(missing), {}, {job.key for job in missing}
-    workers = max(min(workers, len(missing)), 1)
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=follow_parent)
-    try:
+    number = max(min(number, len(missing)), 1)
+    with workers(number) as crew:
         while waiting or running:
-            with deferred() as raise_if_stopped:
-                ready = [job for job in waiting if not any(n.key in unfinished for n in in_order(job.needs))]
-                for job in ready[: workers - len(running)]:
-                    waiting.remove(job)
-                    with unheard_by_children():
-                        running[pool.submit(do, job)] = job
-                done, _ = wait(running, timeout=PATIENCE, return_when=FIRST_COMPLETED)
-                raise_if_stopped()
-            for future in done:
+            ready = [job for job in waiting if not any(n.key in unfinished for n in in_order(job.needs))]
+            for job in ready[: number - len(running)]:
+                waiting.remove(job)
+                running[crew.submit(do, job)] = job
+            for future in crew.finished(running):
                 job = running.pop(future)
                 future.result()
                 unfinished.discard(job.key)
                 yield job
-    except BrokenProcessPool:
-        raise AirCompError(
-            "a worker process died, perhaps for lack of memory; use fewer --workers and run the command again"
-        ) from None
-    except KeyboardInterrupt:
-        for process in list(pool._processes.values()):  # what they are at is done again: only whole results are kept
-            process.kill()
-        raise
-    finally:  # after an error, the jobs that are running are not lost
-        with deferred():
-            pool.shutdown(cancel_futures=True)
 
 
 def _on_ray(missing: Sequence[Job], do: Do, crew: Crew) -> Iterator[Job]:

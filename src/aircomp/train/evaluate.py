@@ -17,11 +17,13 @@ from aircomp.channel.snr import LOWEST_SNR_DB, SnrReference, noise_variance
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_choice, check_device, check_number, check_numbers, check_path, check_type
 from aircomp.common.results import Row
+from aircomp.common.threads import one_thread
 from aircomp.decode.base import Decoded, Decoder, check_received
 from aircomp.decode.posterior import Posterior
 from aircomp.decode.side import SideInformation, visible_side_information
 from aircomp.decode.simple import Genie
 from aircomp.encode.codebook import codebook_kinds, count
+from aircomp.engines.pool import workers
 from aircomp.errors import ConfigError
 from aircomp.measure import information, metrics
 from aircomp.measure.information import (
@@ -37,6 +39,7 @@ from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decode
 
 # slots of independent devices that are drawn for their power: 8,192 tell signal_bits to 0.1 under `slot` SNR
 SLOTS_AT_ONCE, DRAWS = 512, 16
+MOST_WORKERS = 1024
 
 
 @dataclass(frozen=True)
@@ -61,38 +64,76 @@ class Plan:
     """Whether to sample the posterior for every codebook as well, and tell how far below it each decoder stays."""
 
 
-def evaluate(directory: Path, plan: Plan, *, on_step: Callable[[str, int, int], None] | None = None) -> list[Row]:
+OnStep = Callable[[str, int, int], None]
+RoundRows = dict[tuple[str, float], Row]
+"""What was measured of one round, by decoder and SNR."""
+
+
+def evaluate(directory: Path, plan: Plan, *, num_workers: int = 1, on_step: OnStep | None = None) -> list[Row]:
     """Decode every round of a fragments directory; return one row for each decoder and SNR.
 
     Args:
         directory: The fragments directory.
         plan: Decoders, SNRs and sampling.
+        num_workers: Rounds decoded at a time, each by a process of one thread; one round has all threads of this process.
         on_step: Called with a note, the steps done and their number.
     """
     check_path("directory", directory)
     check_plan(plan)
-    files = round_files(Path(directory))
-    found: dict[tuple[str, float], list[Row]] = {(d, s): [] for d in plan.decoders for s in plan.snr_db}
-    done = 0
-    for index, path in enumerate(files):
-        whole = load_round(path)
-        source, saved = _Source.of(whole), sample_slots(whole, plan, index)
-        books, levels = _books(saved, plan), list(dict.fromkeys(plan.snr_db))
-        counts = count(saved.indices, saved.num_codewords).to(plan.device)
-        total = len(files) * (len(found) + plan.yardstick * len(books) * len(levels))
-        for book, snr_db in product(books, levels):
-            received = _receive(counts, book, snr_db, plan, index)
-            shared = {"codebook": book.kind} | source.limits(book.codebook, snr_db, plan, index)
-            for name in ("yardstick", *book.decoders) if plan.yardstick else book.decoders:
-                if name == "yardstick":
-                    shared |= _yardstick(saved, counts, book, received, plan)
-                else:
-                    row = _decode(saved, counts, book.decoders[name], received, plan)
-                    found[name, snr_db].append(row | shared)
-                done += 1
-                if on_step:
-                    on_step(f"{name} {snr_db:g} dB", done, total)
-    return [_merge(name, snr_db, rows, plan) for (name, snr_db), rows in found.items()]
+    check_number("workers", num_workers, low=1, high=MOST_WORKERS, integer=True)
+    files, tell = round_files(Path(directory)), on_step or _tell_nobody
+    alone = num_workers == 1 or len(files) == 1
+    rounds = _one_by_one(files, plan, tell) if alone else _side_by_side(files, plan, num_workers, tell)
+    asked = dict.fromkeys(product(plan.decoders, plan.snr_db))
+    return [_merge(name, snr_db, [found[name, snr_db] for found in rounds], plan) for name, snr_db in asked]
+
+
+def _tell_nobody(note: str, done: int, total: int) -> None:
+    pass
+
+
+def _one_by_one(files: Sequence[Path], plan: Plan, tell: OnStep) -> list[RoundRows]:
+    def steps_of(index: int) -> OnStep:
+        return lambda note, done, total: tell(note, index * total + done, len(files) * total)
+
+    return [_evaluate_round(path, index, plan, steps_of(index)) for index, path in enumerate(files)]
+
+
+def _side_by_side(files: Sequence[Path], plan: Plan, num_workers: int, tell: OnStep) -> list[RoundRows]:
+    found: dict[int, RoundRows] = {}
+    with workers(min(num_workers, len(files))) as crew:
+        running = {crew.submit(_evaluate_alone, path, index, plan): index for index, path in enumerate(files)}
+        while running:
+            for future in crew.finished(running):
+                index = running.pop(future)
+                found[index] = future.result()
+                tell(files[index].stem, len(found), len(files))
+    return [found[index] for index in range(len(files))]
+
+
+def _evaluate_alone(path: Path, index: int, plan: Plan) -> RoundRows:
+    with one_thread():
+        return _evaluate_round(path, index, plan)
+
+
+def _evaluate_round(path: Path, index: int, plan: Plan, tell: OnStep = _tell_nobody) -> RoundRows:
+    whole = load_round(path)
+    source, saved = _Source.of(whole), sample_slots(whole, plan, index)
+    books, levels = _books(saved, plan), list(dict.fromkeys(plan.snr_db))
+    counts = count(saved.indices, saved.num_codewords).to(plan.device)
+    found, done = RoundRows(), 0
+    total = len(levels) * sum(len(book.decoders) + plan.yardstick for book in books)
+    for book, snr_db in product(books, levels):
+        received = _receive(counts, book, snr_db, plan, index)
+        shared = {"codebook": book.kind} | source.limits(book.codebook, snr_db, plan, index)
+        for name in ("yardstick", *book.decoders) if plan.yardstick else book.decoders:
+            if name == "yardstick":
+                shared |= _yardstick(saved, counts, book, received, plan)
+            else:
+                found[name, snr_db] = _decode(saved, counts, book.decoders[name], received, plan) | shared
+            done += 1
+            tell(f"{name} {snr_db:g} dB", done, total)
+    return found
 
 
 def check_plan(plan: Plan) -> None:
