@@ -29,8 +29,8 @@ STEPS = 4
 """SGD steps of one task."""
 
 
-def random_images(num_train: int, num_test: int) -> ImageData:
-    """Return noise of CIFAR-10's shape with random labels."""
+def random_images(num_train: int) -> ImageData:
+    """Return noise of CIFAR-10's shape with random labels: so many images to train with, and 500 to test with."""
     rng = rngs.generator(0, "bench images")
 
     def draw(number: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -38,12 +38,12 @@ def random_images(num_train: int, num_test: int) -> ImageData:
         return images, torch.randint(0, 10, (number,), generator=rng)
 
     half = torch.full((3,), 0.5)
-    return ImageData("noise", "noise", *draw(num_train), *draw(num_test), 10, half, half)
+    return ImageData("noise", "noise", *draw(num_train), *draw(500), 10, half, half)
 
 
-def bench_simulate(repeats: int, workers: int, batch_size: int = 20) -> list[Row]:
+def bench_simulate(repeats: int, workers: int) -> list[Row]:
     """Compare local training with a bare loop, and `workers` processes with one, on the paper's ResNet."""
-    settings = LocalSettings(steps=STEPS, batch_size=batch_size)
+    settings = LocalSettings(steps=STEPS, batch_size=20)
     module, data, trainer = resnet_trainer(settings)
     tasks = [Task(0, device) for device in range(2 * workers)]
     weights, buffers = trainer.model.weights.clone(), trainer.model.read_buffers()
@@ -56,7 +56,7 @@ def bench_simulate(repeats: int, workers: int, batch_size: int = 20) -> list[Row
             },
             repeats,
         )
-    samples = len(tasks) * STEPS * batch_size
+    samples = len(tasks) * STEPS * settings.batch_size
     bare = seconds["bare PyTorch loop"]
     return [
         {"contender": name, "samples_per_second": samples / s, "times_bare_loop": bare / s, "seconds": s}
@@ -66,7 +66,7 @@ def bench_simulate(repeats: int, workers: int, batch_size: int = 20) -> list[Row
 
 def resnet_trainer(settings: LocalSettings) -> tuple[torch.nn.Module, ImageData, Trainer]:
     """Return the paper's ResNet, noise of CIFAR-10's shape, and the trainer of twenty devices that share it."""
-    data = random_images(4_000, 500)
+    data = random_images(4_000)
     module = models.build(models.ModelSettings(name="resnet"), 10, 3, rng=rngs.generator(0, "model"))
     partition = split(data.train_labels, 20, PartitionSettings(kind="iid"), rng=rngs.generator(0, "partition"))
     return module, data, Trainer(module, data, partition, settings, seed=0)
@@ -143,7 +143,7 @@ def bench_round(rounds: int, workers: int) -> list[Row]:
             "partition": {"kind": "iid"},
         }
     )
-    run = simulate(experiment, dataset=random_images(4_100, 500))
+    run = simulate(experiment, dataset=random_images(4_100))
     totals: dict[str, float] = {}
     for record in run.metrics[1:]:  # the first round warms up
         for stage, seconds in record["seconds"].items():

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from aircomp.errors import ConfigError, ShapeError, unknown_name
 
-Kind = Literal["real", "floating", "integer"]
-"""Which numbers a tensor holds: any real ones, floating-point ones, or integers."""
+Kind = Literal["real", "floating"]
+"""Which numbers a tensor holds: any real ones, or floating-point ones."""
 
 
 def describe(value: Any) -> str:
@@ -157,7 +157,7 @@ def check_callable(name: str, part: Any, form: str) -> None:
         raise ConfigError(f"{name} is {describe(part)}; expected a function {form}")
 
 
-def check_tensor(name: str, value: Any, axes: str, kind: Kind = "real", *, finite: bool = True) -> None:
+def check_tensor(name: str, value: Any, axes: str, kind: Kind = "real") -> None:
     """Refuse what is not a tensor with so many axes, of the right kind of numbers, all finite.
 
     Args:
@@ -165,22 +165,21 @@ def check_tensor(name: str, value: Any, axes: str, kind: Kind = "real", *, finit
         value: What was given.
         axes: Their names, separated by spaces.
         kind: Which numbers.
-        finite: Whether NaN and infinity are refused.
 
     Raises:
         ShapeError: Naming the argument.
     """
-    wanted = f"expected a tensor of {'finite ' if finite else ''}{KINDS[kind]} [{', '.join(axes.split())}]"
+    wanted = f"expected a tensor of finite {KINDS[kind]} [{', '.join(axes.split())}]"
     if not isinstance(value, Tensor) or value.ndim != len(axes.split()) or not _is_kind(value, kind):
         raise ShapeError(f"{name} is {describe(value)}; {wanted}")
-    if finite and value.is_floating_point() and not all_finite(value):
+    if value.is_floating_point() and not all_finite(value):
         raise ShapeError(f"{name} is {describe(value)} with values that are not finite; {wanted}")
 
 
-KINDS = {"real": "real numbers", "floating": "floating-point numbers", "integer": "integers"}
+KINDS = {"real": "real numbers", "floating": "floating-point numbers"}
 
 
 def _is_kind(tensor: Tensor, kind: Kind) -> bool:
     if tensor.is_complex() or tensor.dtype == torch.bool or tensor.is_meta:
         return False
-    return kind == "real" or tensor.is_floating_point() == (kind == "floating")
+    return kind == "real" or tensor.is_floating_point()

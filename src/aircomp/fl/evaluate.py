@@ -8,15 +8,17 @@ from torch import Tensor, nn
 from aircomp.data.images import ImageData
 
 BatchNorm = nn.modules.batchnorm._BatchNorm
+TEST_BATCH, STATISTICS_BATCH = 500, 200
+"""Images at a time."""
 
 
 @torch.no_grad()
-def evaluate(module: nn.Module, data: ImageData, *, batch_size: int = 500) -> tuple[float, float]:
+def evaluate(module: nn.Module, data: ImageData) -> tuple[float, float]:
     """Return accuracy and mean loss on the test set."""
     module.eval()
     device = next(module.parameters()).device
     correct, loss = 0, 0.0
-    for images, labels in zip(data.test_images.split(batch_size), data.test_labels.split(batch_size), strict=True):
+    for images, labels in zip(data.test_images.split(TEST_BATCH), data.test_labels.split(TEST_BATCH), strict=True):
         inputs = data.normalize(images).contiguous(memory_format=torch.channels_last).to(device)
         logits, labels = module(inputs), labels.to(device)
         correct += int((logits.argmax(dim=1) == labels).sum())
@@ -26,7 +28,7 @@ def evaluate(module: nn.Module, data: ImageData, *, batch_size: int = 500) -> tu
 
 @torch.no_grad()
 def recompute_statistics(
-    module: nn.Module, data: ImageData, images: Shaped[Tensor, "batch channels height width"], *, batch_size: int = 200
+    module: nn.Module, data: ImageData, images: Shaped[Tensor, "batch channels height width"]
 ) -> None:
     """Set every BatchNorm's running mean and variance to their averages over batches of some images, weights as they are."""
     norms = [m for m in module.modules() if isinstance(m, BatchNorm)]
@@ -36,7 +38,7 @@ def recompute_statistics(
         norm.momentum = None  # PyTorch's word for the plain average over all batches
     module.train()
     device = next(module.parameters()).device
-    for batch in images.split(batch_size):
+    for batch in images.split(STATISTICS_BATCH):
         module(data.normalize(batch).contiguous(memory_format=torch.channels_last).to(device))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
