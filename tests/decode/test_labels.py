@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from aircomp.decode import labels, semi_blind
-from aircomp.decode.labels import KnownChannels, Sampler, least_squares, log_shares
+from aircomp.decode.labels import Sampler, least_squares, log_shares
 from aircomp.decode.receiver import Reception
+from aircomp.decode.rounding import round_to_sum
 from aircomp.decode.semi_blind import SemiBlind, SemiBlindSettings, cluster, strongest
-from aircomp.errors import ConfigError
 from helpers.draws import accuracy, seeded
 from helpers.radio import DEVICES, POPULARITY, hear, normal, qpsk
 
@@ -21,6 +21,12 @@ def block(antennas, snr_db, slots, seed=0):
     channels = normal(DEVICES, antennas, rng=rng)
     received, counts, noise_var, indices = hear(channels.T[:, :, None].expand(-1, -1, slots), codebook, snr_db, rng=rng)
     return codebook, channels, received, counts, noise_var, indices
+
+
+def count_with(channels, received, codebook, noise_var):
+    """Count with known channels."""
+    sampler = Sampler(received.transpose(0, 1), codebook, log_shares(POPULARITY), noise_var, seeded())
+    return round_to_sum(sampler.expected_counts(sampler.find(channels), channels), len(channels))
 
 
 def test_expected_counts_are_those_of_enumeration():
@@ -52,8 +58,7 @@ def test_known_channels_are_counted_as_well_as_measured_before(antennas, snr_db,
     found = []
     for seed in range(8):
         codebook, channels, received, counts, noise_var, _ = block(antennas, snr_db, 24, seed)
-        seen = Reception(received, POPULARITY, noise_var=noise_var, channels=channels[:, None])
-        found.append(accuracy(KnownChannels(codebook).receive(seen)[0].counts, counts))
+        found.append(accuracy(count_with(channels, received, codebook, noise_var), counts))
     assert sum(found) / 8 > expected
 
 
@@ -61,33 +66,13 @@ def test_in_much_noise_more_sweeps_are_averaged_and_tell_more(monkeypatch):
     more = []
     for seed in range(4):
         codebook, channels, received, counts, noise_var, _ = block(4, 0, 64, seed)
-        seen = Reception(received, POPULARITY, noise_var=noise_var, channels=channels[:, None])
         found = []
         for sweeps in (labels.NOISY_SWEEPS, labels.SWEEPS):
             with monkeypatch.context() as patched:
                 patched.setattr(labels, "NOISY_SWEEPS", sweeps)
-                found.append(accuracy(KnownChannels(codebook).receive(seen)[0].counts, counts))
+                found.append(accuracy(count_with(channels, received, codebook, noise_var), counts))
         more.append(found[0] - found[1])
     assert sum(more) / 4 > 0.005
-
-
-def test_channels_from_a_pilot_are_trusted_as_far_as_they_are_good():
-    better = []
-    for seed in range(8):
-        codebook, channels, received, counts, noise_var, _ = block(4, 0, 24, seed)
-        rough = channels + noise_var**0.5 * normal(*channels.shape, rng=seeded(seed))
-        seen = [
-            Reception(received, POPULARITY, noise_var=noise_var, channels=rough[:, None], channel_var=v)
-            for v in (0.0, noise_var)
-        ]
-        naive, told = (accuracy(KnownChannels(codebook).receive(s)[0].counts, counts) for s in seen)
-        better.append(told - naive)
-    assert sum(better) / 8 > 0.03
-
-
-def test_a_receiver_of_known_channels_that_is_told_none_says_so():
-    with pytest.raises(ConfigError, match="needs `channels` and `noise_var`"):
-        KnownChannels(qpsk(seeded())).receive(Reception(torch.ones(1, 3, 32, dtype=torch.complex64), POPULARITY))
 
 
 def test_least_squares_finds_the_channels_of_true_labels():

@@ -18,10 +18,6 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from aircomp.common.packing import unpack
-from aircomp.common.rng import generator
-from aircomp.decode.base import Decoded
-from aircomp.decode.receiver import Reception, check_complex_codebook, check_reception, conclude_blocks
-from aircomp.errors import ConfigError
 
 SWEEPS, NOISY_SWEEPS = 4, 32
 """At temperature one, whose label probabilities are averaged; in much noise labels are uncertain, and more of them tell."""
@@ -151,44 +147,6 @@ def _cooling(hottest: float) -> Iterable[float]:
 def log_shares(popularity: Float[Tensor, " codewords"]) -> Float[Tensor, " codewords"]:
     """Return the logarithm of a popularity without zeros."""
     return (popularity / popularity.sum()).clamp(min=MIN_SHARE).log()
-
-
-class KnownChannels:
-    """Counts by labels, with the channel of every device and block as the base station was told them.
-
-    Args:
-        codebook: Unit-norm complex codewords, one a row.
-    """
-
-    side_information: tuple[str, ...] = ("every device's channel gain",)
-
-    def __init__(self, codebook: Complex[Tensor, "codewords uses"]):
-        self.codebook = check_complex_codebook(codebook)
-
-    @torch.no_grad()
-    def receive(self, seen: Reception) -> list[Decoded]:
-        """Estimate the counts of every block.
-
-        Raises:
-            ConfigError: If the channels or the noise are not told.
-        """
-        seen = check_reception(seen, self.codebook)
-        if seen.channels is None or seen.noise_var is None:
-            raise ConfigError(
-                "the receiver of known channels needs `channels` and `noise_var`; use 'blind' without them"
-            )
-        # an estimate with error v of a gain of mean power one is shrunk to its mean; v/(1+v) of every device is left as noise
-        shrunk, uses = 1 / (1 + seen.channel_var), self.codebook.shape[1]
-        unknown = seen.channel_var * shrunk * len(seen.channels) / uses
-        noise_var, found = max(seen.noise_var + unknown, MIN_NOISE), []
-        for index, rows in enumerate(seen.all_blocks):
-            channels = shrunk * seen.channels[:, index]
-            Y = seen.received[:, rows].transpose(0, 1)
-            sampler = Sampler(Y, self.codebook, log_shares(seen.popularity), noise_var, generator(0, "labels", index))
-            number = float(len(channels)) if seen.num_active is None else seen.num_active
-            mean = sampler.expected_counts(sampler.find(channels), channels)
-            found += conclude_blocks(mean, seen.noise_var, [number], (slice(0, len(Y)),))
-        return found
 
 
 def least_squares(

@@ -44,10 +44,6 @@ class Reception:
     """Number of devices in every block, estimated if not given."""
     noise_var: float | None = None
     """Noise variance per complex use and antenna, estimated if not given."""
-    channels: Complex[Tensor, "devices blocks antennas"] | None = None
-    """Every device's gains, where the base station is told them or learnt them from pilots."""
-    channel_var: float = 0.0
-    """Variance of the error in each of them."""
     bs_indices: Int[Tensor, " slots"] | None = None
     """The base station's own codeword of each slot (side information)."""
     slot_layers: Int[Tensor, " slots"] | None = None
