@@ -62,7 +62,9 @@ class Covariance:
         fit = nnls if self.settings.fit == "nnls" else maximum_likelihood
         noise = max(noise_var, MIN_NOISE)
         parts = [fit(piece, self.codebook, noise, self.settings.sweeps) for piece in Y.split(CHUNK)]
-        mean = torch.cat(parts) if len(Y) and num_active >= 0.5 else torch.zeros(len(Y), len(self.codebook))
+        mean = (
+            torch.cat(parts) if len(Y) and num_active >= 0.5 else seen.popularity.new_zeros(len(Y), len(self.codebook))
+        )
         return conclude_blocks(mean, noise_var, [num_active] * len(seen.all_blocks), seen.all_blocks)
 
 
@@ -87,8 +89,8 @@ def maximum_likelihood(
 ) -> Float[Tensor, "slots codewords"]:
     """Return the powers under which the covariance over the antennas is most likely."""
     slots, antennas, uses = Y.shape
-    inverse = (torch.eye(uses, dtype=Y.dtype) / noise_var).expand(slots, -1, -1).contiguous()
-    x = torch.zeros(slots, len(C))
+    inverse = (torch.eye(uses, dtype=Y.dtype, device=Y.device) / noise_var).expand(slots, -1, -1).contiguous()
+    x = Y.real.new_zeros(slots, len(C))
     for _ in range(sweeps):
         for j, c in enumerate(C):
             along = inverse @ c  # [slots, uses]

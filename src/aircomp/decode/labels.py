@@ -98,7 +98,7 @@ class Sampler:
             log_weight = torch.addmm(self.log_share, unpack(alone, uses), scaled)  # up to what all labels share
             if counts is not None:
                 counts += torch.softmax(log_weight, 1)
-            noise = torch.rand(log_weight.shape, generator=self.rng).clamp_(1e-12, 1 - 1e-7)
+            noise = torch.rand(log_weight.shape, generator=self.rng).to(log_weight).clamp_(1e-12, 1 - 1e-7)
             drawn = log_weight.sub_(noise.log_().neg_().log_()).argmax(1)  # a sample, by Gumbel's trick
             residual += h[None, :, None] * own.sub_(C[drawn])[:, None, :]
             chosen[:, k] = drawn
@@ -118,14 +118,16 @@ class Sampler:
     def start(self, channels: Complex[Tensor, "devices antennas"]) -> Labels:
         """Draw labels by popularity alone."""
         slots, devices = len(self.received), len(channels)
-        shares = self.log_share.exp().expand(slots, -1)
-        return self.settle(torch.multinomial(shares, devices, replacement=True, generator=self.rng), channels)
+        shares = self.log_share.exp().expand(slots, -1).cpu()  # where the generator is
+        chosen = torch.multinomial(shares, devices, replacement=True, generator=self.rng)
+        return self.settle(chosen.to(self.log_share.device), channels)
 
     def expected_counts(
         self, labels: Labels, channels: Complex[Tensor, "devices antennas"]
     ) -> Float[Tensor, "slots codewords"]:
         """Average the label probabilities of some sweeps at temperature one."""
-        total, sweeps = torch.zeros(len(labels.chosen), len(self.codebook)), NOISY_SWEEPS if self.noisy else SWEEPS
+        total = self.log_share.new_zeros(len(labels.chosen), len(self.codebook))
+        sweeps = NOISY_SWEEPS if self.noisy else SWEEPS
         for _ in range(sweeps):
             labels = self.sweep(labels, channels, 1.0, total)
         return total / sweeps
@@ -171,4 +173,4 @@ def least_squares(
     if known is not None and weight is not None:
         gram, heard = gram + torch.diag(weight).to(gram), heard + weight[:, None].to(heard) * known
     # two devices with the same labels throughout leave the system singular: a thousandth of a slot decides then
-    return torch.linalg.solve(gram + 1e-3 * torch.eye(len(gram), dtype=gram.dtype), heard)
+    return torch.linalg.solve(gram + 1e-3 * torch.eye(len(gram), dtype=gram.dtype, device=gram.device), heard)

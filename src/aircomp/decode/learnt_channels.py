@@ -130,7 +130,7 @@ class LearntChannels:
         """Find codewords with the channels of the pilots, then improve both in turn."""
         speaking = learnt.speaking[:, index]
         if not speaking.any():
-            return torch.zeros(len(sampler.received), len(self.codebook))
+            return sampler.log_share.new_zeros(len(sampler.received), len(self.codebook))
         known, left = learnt.channels[speaking, index], learnt.left[speaking, index]
         noise_var, channels = max(learnt.noise_var, MIN_NOISE), known
         labels = sampler.find(channels)

@@ -219,7 +219,7 @@ def cluster(
     centres = points[torch.randint(len(points), (STARTS, 1), generator=rng)]
     for _ in range(number - 1):
         away = torch.cdist(centres, all_starts).amin(1).square() + 1e-9  # samples may all be equal
-        centres = torch.cat([centres, points[torch.multinomial(away, 1, generator=rng)]], 1)
+        centres = torch.cat([centres, points[torch.multinomial(away.cpu(), 1, generator=rng)]], 1)
     for _ in range(MEANS):
         member = torch.nn.functional.one_hot(torch.cdist(all_starts, centres).argmin(2), number).to(points)
         size = member.sum(1)[..., None]

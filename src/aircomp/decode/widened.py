@@ -193,7 +193,7 @@ class Widened:
 
     def _estimate(self, y: Tensor, popularity: Tensor, seen: Reception) -> tuple[float, float]:
         """Return the number of devices and the noise per real use."""
-        given = None if seen.noise_var is None else torch.full((len(y),), seen.noise_var / 2)
+        given = None if seen.noise_var is None else y.new_full((len(y),), seen.noise_var / 2)
         shared, noise = self.pilot.estimate(y / seen.gain_model.mean, popularity, seen.num_active, given)
         variance = float(noise.double().mean()) * (seen.gain_model.mean**2 if given is None else 1) if len(y) else 0.0
         num_active = seen.num_active if seen.num_active is not None else shared.num_active

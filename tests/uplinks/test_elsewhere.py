@@ -1,0 +1,69 @@
+"""Schemes compute where the messages are: on a GPU that is made up they find what they find here."""
+
+import pytest
+import torch
+
+from aircomp.channel import Awgn, ChannelSettings, Fading, PowerSettings
+from aircomp.decode.semi_blind import cluster
+from aircomp.link import Link, communicate
+from aircomp.uplinks.base import UplinkContext
+from aircomp.uplinks.outputs import Vote
+from aircomp.uplinks.schemes import make_uplink
+from helpers.draws import seeded
+from helpers.elsewhere import GPU, Elsewhere
+
+DEVICES, PARAMS = 4, 240
+AWGN = ("gamp", "hybrid", "capacity", "tdma-vq", "channelcomp", "sumcomp", "compute-forward")
+FADING = ("covariance", "receiver-csi", "blind", "tuma", "blind-analog", "fsk-mv", "reed")
+IN_PHASE = ("widened", "md-aircomp", "analog", "a-dsgd", "obda")
+CASES = (
+    [(name, None) for name in AWGN] + [(name, "none") for name in FADING] + [(name, "inversion") for name in IN_PHASE]
+)
+
+
+def two_rounds(name, control, device):
+    """Return the update of the second round, which follows what the first left."""
+    settings = ChannelSettings(kind="fading", snr_db=10.0, antennas=4, block_slots=10)
+    channel = Awgn(10.0) if control is None else Fading(settings, PowerSettings(control=control))
+    layers = (torch.arange(PARAMS // 20) // 3).to(device)
+    uplink = make_uplink(
+        name, UplinkContext(layers, device=device, block_uses=0 if control is None else channel.block_uses)
+    )
+    link = Link(uplink, channel, "sign-vote" if uplink.offers is Vote else "mean")
+    base, *messages = (torch.randn(1 + DEVICES, PARAMS, generator=seeded(1)) ** 3).to(device).unbind()
+    first = communicate(link, base, torch.stack(messages), {}, 0)
+    second = communicate(link, base, torch.stack(messages), first.memory, 1)
+    uplink.diagnose(second.sent, second.announced, second.output)
+    return second.update
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize(("name", "control"), CASES)
+def test_a_scheme_computes_where_the_messages_are(name, control):
+    here = two_rounds(name, control, "cpu")
+    with Elsewhere():
+        there = two_rounds(name, control, GPU)
+        assert there.device == GPU
+        torch.testing.assert_close(there.cpu(), here, rtol=1e-3, atol=1e-4)  # kernels of our own are for the CPU
+
+
+def test_clusters_are_found_where_the_samples_are():
+    samples = torch.randn(40, 4, dtype=torch.complex64, generator=seeded(2))
+    here = cluster(samples, 3, rng=seeded(3))
+    with Elsewhere():
+        there = cluster(samples.to(GPU), 3, rng=seeded(3))
+        assert there.device == GPU
+        torch.testing.assert_close(there.cpu(), here)
+
+
+def test_what_a_gpu_refuses_is_refused():
+    with Elsewhere():
+        there = torch.ones(3).to(GPU)
+        assert (there + 1).device == GPU
+        assert there[torch.tensor([0])].tolist() == [1.0]
+        with pytest.raises(RuntimeError, match="on the CPU and on a GPU"):
+            there + torch.ones(3)
+        with pytest.raises(RuntimeError, match="on the CPU and on a GPU"):
+            torch.ones(3)[there.long()]
+        with pytest.raises(RuntimeError, match="works on the CPU"):
+            torch.multinomial(there, 1, generator=seeded())
