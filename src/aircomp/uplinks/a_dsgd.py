@@ -34,7 +34,7 @@ from aircomp.decode.sparse import recover
 from aircomp.encode.carrier import Carrier, make_rotation
 from aircomp.errors import ConfigError
 from aircomp.quantize.fragment import num_slots, split
-from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean, new_seed
+from aircomp.uplinks.base import Announced, MeanScheme, Memory, Sent, UplinkContext, new_seed
 from aircomp.uplinks.outputs import Mean
 from aircomp.uplinks.piloted import check_pilots, hear_devices, plan_round
 
@@ -65,7 +65,7 @@ class Kept:
     carrier: Carrier
 
 
-class ADsgdUplink(Scheme):
+class ADsgdUplink(MeanScheme):
     """Sparse updates, projected and sent uncoded.
 
     Args:
@@ -76,8 +76,6 @@ class ADsgdUplink(Scheme):
         pilots: How many slots carry pilots; None: `plan_air` decides.
         context: What the link is made for.
     """
-
-    offers = Mean
 
     def __init__(
         self,
@@ -161,7 +159,3 @@ class ADsgdUplink(Scheme):
         if self.context.include_base_station:
             mean = (mean * told.num_active + kept.update.to(mean)) / (told.num_active + 1)
         return Mean(mean=mean, num_active_hat=told.num_active), {}
-
-    def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
-        """Compare with the mean of what devices sent."""
-        return error_of_mean(sent, output.mean)

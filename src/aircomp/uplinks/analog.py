@@ -40,11 +40,10 @@ from aircomp.uplinks.base import (
     LARGEST_ENERGY,
     MEAN_ENERGY,
     Announced,
+    MeanScheme,
     Memory,
-    Scheme,
     Sent,
     UplinkContext,
-    error_of_mean,
     new_seed,
 )
 from aircomp.uplinks.outputs import Mean
@@ -78,7 +77,7 @@ class Kept:
     carrier: Carrier
 
 
-class AnalogUplink(Scheme):
+class AnalogUplink(MeanScheme):
     """Analog transmission of whole messages.
 
     Args:
@@ -90,8 +89,6 @@ class AnalogUplink(Scheme):
         pilots: How many slots carry pilots; None: `plan_air` decides.
         context: What the link is made for.
     """
-
-    offers = Mean
 
     def __init__(
         self,
@@ -176,10 +173,6 @@ class AnalogUplink(Scheme):
             total, devices = total + take(kept.update, kept.chosen).to(total), devices + 1
         mean = put(total / devices, kept.chosen, announced.num_params)
         return Mean(mean=mean, num_active_hat=told.num_active), {}
-
-    def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
-        """Compare with the mean of what devices sent."""
-        return error_of_mean(sent, output.mean)
 
 
 def _signal_share(

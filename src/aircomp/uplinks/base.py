@@ -17,7 +17,7 @@ from aircomp.channel.signal import Signal, slot_blocks
 from aircomp.common.snr import SnrReference
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.measure.metrics import vector_nmse
-from aircomp.uplinks.outputs import Output
+from aircomp.uplinks.outputs import Mean, Output
 
 Memory = Mapping[str, Tensor]
 """What an uplink keeps from round to round, by name: part of the run's state, saved in its checkpoints."""
@@ -209,6 +209,16 @@ class Scheme:
     def diagnose(self, sent: Sent, announced: Announced, output: Any) -> dict[str, float]:
         """Measure nothing."""
         return {}
+
+
+class MeanScheme(Scheme):
+    """A scheme that offers the mean, and is judged by it."""
+
+    offers = Mean
+
+    def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
+        """Compare with the mean of what devices sent."""
+        return error_of_mean(sent, output.mean)
 
 
 def check_devices(uplink: Any, devices: int) -> None:

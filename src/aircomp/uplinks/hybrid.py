@@ -29,17 +29,7 @@ from aircomp.decode.heard_pilots import in_phase
 from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, put, take
 from aircomp.quantize.levels import layer_gains
 from aircomp.quantize.remainder import MOST_OF_ENERGY, choose_step, divided
-from aircomp.uplinks.base import (
-    NOISE_VAR,
-    Announced,
-    Memory,
-    Scheme,
-    Sent,
-    UplinkContext,
-    error_of_mean,
-    new_seed,
-    remembered,
-)
+from aircomp.uplinks.base import NOISE_VAR, Announced, MeanScheme, Memory, Sent, UplinkContext, new_seed, remembered
 from aircomp.uplinks.outputs import Mean
 from aircomp.uplinks.piloted import check_pilots, hear_devices, plan_round
 
@@ -65,7 +55,7 @@ class Kept:
     """The amplitude with which a whole number of one arrives."""
 
 
-class HybridUplink(Scheme):
+class HybridUplink(MeanScheme):
     """Whole numbers and remainders of whole messages.
 
     Args:
@@ -75,7 +65,7 @@ class HybridUplink(Scheme):
         context: What the link is made for.
     """
 
-    name, offers = NAME, Mean
+    name = NAME
     side_information = ("the mean energies of devices' messages, whole numbers and remainders, which set their scales",)
 
     def __init__(
@@ -154,7 +144,3 @@ class HybridUplink(Scheme):
         memory = {NOISE_VAR: told.noise_var, LENGTH: length}
         found = Mean(mean=mean, num_active_hat=told.num_active)
         return found, {name: torch.tensor(value, dtype=torch.float64) for name, value in memory.items()}
-
-    def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
-        """Compare with the mean of what devices sent."""
-        return error_of_mean(sent, output.mean)

@@ -26,7 +26,7 @@ from aircomp.encode.turns import Turns
 from aircomp.errors import ConfigError
 from aircomp.quantize.fragment import num_slots
 from aircomp.quantize.levels import Levels, layer_scales
-from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean, new_seed
+from aircomp.uplinks.base import Announced, MeanScheme, Memory, Sent, UplinkContext, new_seed
 from aircomp.uplinks.outputs import Mean
 
 NAME = "compute-forward"
@@ -43,7 +43,7 @@ class Kept:
     slots: int
 
 
-class LatticeUplink(Scheme):
+class LatticeUplink(MeanScheme):
     """Sums of whole numbers, error-free at the rate of compute-and-forward.
 
     Args:
@@ -53,7 +53,7 @@ class LatticeUplink(Scheme):
         context: What the link is made for.
     """
 
-    name, offers = NAME, Mean
+    name = NAME
     estimates_num_active = False
     side_information = ("the compute-and-forward rate of the channel", "error-free sums at that rate: a bound")
 
@@ -113,10 +113,6 @@ class LatticeUplink(Scheme):
             total, devices = total + announced.kept.update.to(total), devices + 1
         mean = total / devices.clamp(min=1)
         return Mean(mean=mean, num_active_hat=float(announced.agreed["number"])), {}
-
-    def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
-        """Compare with the mean of what devices sent."""
-        return error_of_mean(sent, output.mean)
 
 
 def best_levels(bits: float, num_params: int, num_devices: int, clip: float) -> tuple[int, int]:

@@ -30,7 +30,7 @@ from aircomp.layer.analog_code import AnalogCode
 from aircomp.quantize.fragment import join, num_slots, split
 from aircomp.quantize.levels import layer_energies, layer_gains
 from aircomp.uplinks.analog import LEAST_DEVICES
-from aircomp.uplinks.base import Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean, slot_snr
+from aircomp.uplinks.base import Announced, MeanScheme, Memory, Sent, UplinkContext, slot_snr
 from aircomp.uplinks.outputs import Mean
 from aircomp.uplinks.piloted import check_pilots, hear_devices, plan_round
 
@@ -48,7 +48,7 @@ class Kept:
     air: Air
 
 
-class LearnedAnalogUplink(Scheme):
+class LearnedAnalogUplink(MeanScheme):
     """Analog transmission by trained networks.
 
     Args:
@@ -58,7 +58,7 @@ class LearnedAnalogUplink(Scheme):
         context: What the link is made for.
     """
 
-    name, offers = NAME, Mean
+    name = NAME
     for_more_devices = "train a code of more code.devices"
     side_information = (
         "the mean energy of devices' messages and of what they want to send, which set their common scales",
@@ -151,7 +151,3 @@ class LearnedAnalogUplink(Scheme):
         noise = torch.full_like(devices, told.noise_var / amplitude**2)
         turned = slots @ self.rotation.T.to(slots)
         return self.code.estimator(Heard(turned, noise, devices, own, layer_energies(kept.gains).to(slots)))
-
-    def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
-        """Compare with the mean of what devices sent."""
-        return error_of_mean(sent, output.mean)

@@ -27,7 +27,7 @@ from aircomp.decode.heard_pilots import PilotEstimate, in_phase
 from aircomp.encode.carrier import Carrier, amplitude_of_one, chosen_parameters, make_rotation, put, take
 from aircomp.errors import ConfigError
 from aircomp.quantize.levels import Levels, layer_scales
-from aircomp.uplinks.base import MEAN_ENERGY, Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean, new_seed
+from aircomp.uplinks.base import MEAN_ENERGY, Announced, MeanScheme, Memory, Sent, UplinkContext, new_seed
 from aircomp.uplinks.outputs import Mean
 from aircomp.uplinks.piloted import check_pilots, hear_devices, plan_round
 
@@ -60,7 +60,7 @@ class Kept:
     carrier: Carrier
 
 
-class PositionalUplink(Scheme):
+class PositionalUplink(MeanScheme):
     """Whole numbers, sent digit by digit.
 
     Args:
@@ -72,7 +72,6 @@ class PositionalUplink(Scheme):
         context: What the link is made for.
     """
 
-    offers = Mean
     side_information = MEAN_ENERGY
 
     def __init__(
@@ -170,10 +169,6 @@ class PositionalUplink(Scheme):
                 sums = heard[some] / scale + number * means[i]
                 found[some] = estimate_sums(sums, noise, sum_prior(prior, int(number)), self.settings.estimate) / number
         return found.unflatten(0, (-1, self.number)).T
-
-    def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
-        """Compare with the mean of what devices sent."""
-        return error_of_mean(sent, output.mean)
 
 
 def _means(prior: Float[Tensor, "digits base"]) -> Float[Tensor, " digits"]:

@@ -25,7 +25,7 @@ from aircomp.encode.pilots import pilot_sequence
 from aircomp.encode.tones import USES, compare_tones, to_tones
 from aircomp.errors import ConfigError
 from aircomp.uplinks.analog import LEAST_DEVICES
-from aircomp.uplinks.base import MEAN_ENERGY, Announced, Memory, Scheme, Sent, UplinkContext, error_of_mean, new_seed
+from aircomp.uplinks.base import MEAN_ENERGY, Announced, MeanScheme, Memory, Sent, UplinkContext, new_seed
 from aircomp.uplinks.outputs import Mean
 from aircomp.uplinks.piloted import check_pilots, plan_round
 
@@ -39,7 +39,7 @@ class Kept:
     carrier: Carrier
 
 
-class ReedUplink(Scheme):
+class ReedUplink(MeanScheme):
     """Parameters as energies.
 
     Args:
@@ -50,7 +50,6 @@ class ReedUplink(Scheme):
     """
 
     name = "reed"
-    offers = Mean
     side_information = MEAN_ENERGY
 
     def __init__(
@@ -114,7 +113,3 @@ class ReedUplink(Scheme):
             total, devices = total + take(kept.update, kept.chosen).to(total), devices + 1
         mean = put(total / devices, kept.chosen, announced.num_params)
         return Mean(mean=mean, num_active_hat=told.num_active), {}
-
-    def diagnose(self, sent: Sent, announced: Announced, output: Mean) -> dict[str, float]:
-        """Compare with the mean of what devices sent."""
-        return error_of_mean(sent, output.mean)
