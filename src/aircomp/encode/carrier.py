@@ -166,18 +166,23 @@ class Carrier:
         """Return a slot's value for each of its numbers."""
         return self.numbers_of(values[..., None].expand(*values.shape, self.per_slot))
 
-    def spoken(
-        self, speaking: Bool[Tensor, "devices slots"] | None, together: int = 1
-    ) -> Bool[Tensor, "devices values"] | None:
-        """Return which values each device sent; None: all.
+    def arrived(
+        self,
+        values: Float[Tensor, "devices values"],
+        speaking: Bool[Tensor, "devices slots"] | None,
+        together: int = 1,
+    ) -> Float[Tensor, "devices values"]:
+        """Return the values with zeros where a device was silent.
 
         Args:
-            speaking: Who speaks in every slot.
+            values: What each device means by its numbers.
+            speaking: Who speaks in every slot; None: everybody in all of them.
             together: How many numbers side by side make a value, which arrives if all of them do.
         """
         if speaking is None:
-            return None
-        return self.of_slots(speaking[:, self.air.rows]).unflatten(1, (-1, together)).all(dim=2)
+            return values
+        spoken = self.of_slots(speaking[:, self.air.rows]).unflatten(1, (-1, together)).all(dim=2)
+        return values * spoken.to(values)
 
 
 def amplitude_of_one(slots: Float[Tensor, "devices slots numbers"]) -> float:

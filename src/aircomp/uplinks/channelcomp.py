@@ -121,9 +121,7 @@ class ChannelCompUplink(Scheme):
         slots = carrier.slots_of(self._centred(kept)[chosen].flatten(1))  # the axes of a parameter side by side
         scale = amplitude_of_one(slots)
         speaking = csi.speaking(air.slots, air.uses)
-        values, spoken = self.levels.to(messages)[chosen] * kept.limits, carrier.spoken(speaking, self.axes)
-        if spoken is not None:
-            values = values * spoken.to(values)
+        values = carrier.arrived(self.levels.to(messages)[chosen] * kept.limits, speaking, self.axes)
         return Sent(
             carrier.send(slots * scale),
             put(values, kept.chosen, announced.num_params),

@@ -127,9 +127,7 @@ class PositionalUplink(MeanScheme):
         slots = carrier.slots_of(digits.movedim(0, 2).flatten(1))  # a parameter's digits side by side: in one block
         scale = amplitude_of_one(slots)
         speaking = csi.speaking(air.slots, air.uses)
-        arrived, spoken = levels.values(whole), carrier.spoken(speaking, self.number)
-        if spoken is not None:
-            arrived = arrived * spoken.to(arrived)
+        arrived = carrier.arrived(levels.values(whole), speaking, self.number)
         return Sent(
             carrier.send(slots * scale),
             put(arrived, kept.chosen, announced.num_params),

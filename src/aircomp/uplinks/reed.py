@@ -85,11 +85,9 @@ class ReedUplink(MeanScheme):
         data = slots.sign() * (scale * slots.abs()).sqrt()
         roots[:, air.rows] = torch.nn.functional.pad(data, (0, self.numbers - carrier.per_slot))
         speaking = csi.speaking(air.slots, self.uses)
-        spoken = carrier.spoken(speaking)
-        sent = values if spoken is None else values * spoken.to(values)
         return Sent(
             Symbols(to_tones(roots, self.uses, rng), 1 / self.uses),
-            put(sent, kept.chosen, announced.num_params),
+            put(carrier.arrived(values, speaking), kept.chosen, announced.num_params),
             speaking,
             pilot_uses=air.pilot_uses,
             agreed={"scale": torch.tensor(scale, dtype=torch.float64)},

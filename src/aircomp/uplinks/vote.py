@@ -118,8 +118,7 @@ class VoteUplink(Scheme):
         slots = carrier.slots_of(kept.amplitude * signs)
         signal = carrier.send(slots) if self.name == "obda" else Symbols(to_tones(slots, self.uses, rng), 1 / self.uses)
         speaking = csi.speaking(carrier.air.slots, self.uses)
-        spoken = carrier.spoken(speaking)
-        sent = values if spoken is None else values * spoken.to(values)
+        sent = carrier.arrived(values, speaking)
         return Sent(signal, put(sent, kept.chosen, announced.num_params), speaking)
 
     def decode(
