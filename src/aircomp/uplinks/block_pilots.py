@@ -17,7 +17,7 @@ from jaxtyping import Complex, Float, Inexact, Int
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
-from aircomp.channel.signal import Signal
+from aircomp.channel.signal import Signal, slot_blocks
 from aircomp.common.packing import pack, unpack
 from aircomp.decode.base import Decoded
 from aircomp.decode.copies import estimate_snr_db
@@ -68,7 +68,7 @@ class BlockPilots(ABC):
     ) -> tuple[Complex[Tensor, "antennas blocks pairs"], list[Tensor]]:
         """Return what was heard of the pilots of every block that has data, and of its data."""
         pairs = received if received.is_complex() else pack(received)
-        block = torch.arange(self.slots) * self.uses // (self.block_uses or self.slots * self.uses)
+        block = slot_blocks(self.slots, self.uses, self.block_uses or self.slots * self.uses)
         sizes = block[self.rows].unique_consecutive(return_counts=True)[1].tolist()
         data = [pairs[:, rows.to(pairs.device)] for rows in self.rows.split(sizes)]
         pilots = pairs[:, self.places[: self.pilots * len(data)].to(pairs.device)]

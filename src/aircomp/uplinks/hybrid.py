@@ -29,6 +29,7 @@ from aircomp.decode.heard_pilots import in_phase
 from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, put, take
 from aircomp.quantize.levels import layer_gains
 from aircomp.quantize.remainder import MOST_OF_ENERGY, choose_step, divided
+from aircomp.uplinks.analog import LEAST_DEVICES
 from aircomp.uplinks.base import NOISE_VAR, Announced, MeanScheme, Memory, Sent, UplinkContext, new_seed, remembered
 from aircomp.uplinks.outputs import Mean
 from aircomp.uplinks.piloted import check_pilots, hear_devices, plan_round
@@ -36,8 +37,6 @@ from aircomp.uplinks.piloted import check_pilots, hear_devices, plan_round
 NAME = "hybrid"
 LENGTH = "length"
 """What the link remembers beside the noise: the length of devices' updates over that of the base station's own."""
-LEAST_DEVICES = 0.5
-"""The least number of devices that a sum is divided by; fewer would round to none."""
 
 
 @dataclass(frozen=True)
