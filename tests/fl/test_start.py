@@ -2,7 +2,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from aircomp.errors import ArtefactError
+from aircomp.errors import ArtefactError, ConfigError
 from aircomp.fl.central import CentralSettings, train_centrally
 from aircomp.fl.simulate import build_model, simulate
 from aircomp.fl.start import MODEL_FILE, load_start, save_model
@@ -93,3 +93,10 @@ def test_central_training_learns_and_repeats_its_bits(quick, digits, tmp_path):
     save_model(tmp_path, modules[0])
     run = simulate(quick.changed(rounds=1, start=str(tmp_path)), dataset=digits)
     assert run.metrics[0]["test_accuracy"] > 0.7
+
+
+def test_a_batch_larger_than_the_data_is_refused(quick, digits):
+    with pytest.raises(
+        ConfigError, match=r"central.batch_size = 5000, but there are only \d+ training images; lower it"
+    ):
+        train_centrally(build_model(quick, digits), digits, CentralSettings(batch_size=5000), seed=1)

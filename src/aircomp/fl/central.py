@@ -19,6 +19,7 @@ from aircomp.common.settings import Settings
 from aircomp.common.threads import one_thread
 from aircomp.data.augment import random_crop_flip
 from aircomp.data.images import ImageData
+from aircomp.errors import ConfigError
 from aircomp.fl.evaluate import evaluate
 from aircomp.fl.start import save_model
 
@@ -61,10 +62,18 @@ def train_centrally(
 
     Returns:
         One row: test accuracy and loss after the last epoch.
+
+    Raises:
+        ConfigError: If a batch is larger than the training set.
     """
     begun = time.perf_counter()
     rng = rngs.generator(seed, "central")
     per_epoch = len(data.train_labels) // settings.batch_size
+    if not per_epoch:
+        raise ConfigError(
+            f"central.batch_size = {settings.batch_size}, but there are only {len(data.train_labels)} training images; "
+            "lower it"
+        )
     optimizer = torch.optim.SGD(
         module.parameters(),
         lr=settings.learning_rate,
