@@ -48,17 +48,11 @@ class ServerState:
     """Steps taken so far."""
 
 
-def initial_state(
-    settings: ServerSettings,
-    num_params: int,
-    *,
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype = torch.float32,
-) -> ServerState:
-    """Return the state before the first step: momentum 0, second moment τ²; `device` and `dtype` are the weights'."""
+def initial_state(settings: ServerSettings, num_params: int, *, dtype: torch.dtype = torch.float32) -> ServerState:
+    """Return the state before the first step: momentum 0, second moment τ²; `dtype` is that of the weights."""
     if settings.kind == "fedavg":
         return ServerState(None, None, 0)
-    first = torch.zeros(num_params, device=device, dtype=dtype)
+    first = torch.zeros(num_params, dtype=dtype)
     if settings.kind == "fedavgm":
         return ServerState(first, None, 0)
     return ServerState(first, torch.full_like(first, settings.adaptivity**2), 0)
