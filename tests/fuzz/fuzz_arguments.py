@@ -255,8 +255,3 @@ def _disturbed(rng: random.Random, args: list[str], flags: list[Flag]) -> list[s
         case _:
             args += rng.choice(extras)()
     return args
-
-
-def describe_flags() -> list[str]:
-    """Return every flag that is tried, for the test that none is forgotten."""
-    return [f"{' '.join(c.words)} {flag.name}" for c in COMMANDS for flag in flags_of(c.options)[0]]

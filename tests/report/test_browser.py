@@ -1,6 +1,5 @@
 """The page in a real browser: Chromium, driven over a pipe by its DevTools protocol."""
 
-import base64
 import fcntl
 import json
 import os
@@ -131,11 +130,6 @@ class Browser:
         text = "\r" if key == "Enter" else key
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text, windowsVirtualKeyCode=code)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
-
-    def screenshot(self, path: Path) -> None:
-        """Save the whole page as it looks."""
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-        path.write_bytes(base64.b64decode(data))
 
     def close(self) -> None:
         """End the browser."""

@@ -21,7 +21,6 @@ from aircomp.uplinks.outputs import Vote
 from aircomp.uplinks.schemes import RIVALS, make_uplink
 from aircomp.uplinks.settings import UplinkSettings
 
-FADING_BLOCK = 64 * 256
 HARDENED = ("reed",)
 """Schemes whose devices disturb each other on few antennas, also without noise."""
 
