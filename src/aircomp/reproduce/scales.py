@@ -96,7 +96,7 @@ SCALES = {
         ),
         Scale(
             name="laptop",
-            what="CIFAR-10, a narrow trained ResNet for federated runs, the paper's for decoders; three hours on two cores",
+            what="CIFAR-10, a narrow trained ResNet for federated runs, the paper's for decoders; 90 minutes on two cores",
             preset="cifar10-laptop",
             federated={},
             snr_db=(-5.0, 0.0, 5.0, 10.0),
@@ -113,7 +113,7 @@ SCALES = {
         ),
         Scale(
             name="desktop",
-            what="CIFAR-10 and the paper's ResNet at half resolution, from a trained model; five hours on two cores",
+            what="CIFAR-10 and the paper's ResNet at half resolution, from a trained model; four hours on two cores",
             preset="cifar10-desktop",
             federated={"evaluate_every": 12},
             snr_db=(0.0, 3.0, 5.0, 10.0, 15.0, 20.0),
