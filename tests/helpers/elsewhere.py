@@ -5,10 +5,11 @@
         values + torch.ones(3)  # raises: the other one is here
 
 Numbers stay on the CPU, so results can be compared. What a GPU does not mind is let through: an index that is here, numbers
-without axes, a copy. A generator that is here cannot fill a tensor there. Parameters of modules count as being on either.
+without axes, a copy. A generator that is here cannot fill a tensor there.
 """
 
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -26,8 +27,7 @@ class There(Tensor):
 
 
 def _there(value: Any) -> Any:
-    is_plain = isinstance(value, Tensor) and not isinstance(value, torch.nn.Parameter)
-    return value.as_subclass(There) if is_plain else value
+    return value.detach().as_subclass(There) if isinstance(value, Tensor) else value
 
 
 def _here(value: Any) -> Any:
@@ -38,8 +38,27 @@ def _is_gpu(place: Any) -> bool:
     return isinstance(place, There) if isinstance(place, Tensor) else torch.device(place) == GPU
 
 
+def _move(module: torch.nn.Module, device: Any) -> torch.nn.Module:
+    """Take the place of `Module.to`; what is there is not trained."""
+    for part in module.modules() if _is_gpu(device) else ():
+        for held in (part._parameters, part._buffers):
+            held.update({name: _there(value) for name, value in held.items()})
+    return module
+
+
 class Elsewhere(TorchFunctionMode):
     """Within the block, torch has that GPU."""
+
+    def __enter__(self):
+        self._patches = [patch("torch.nn.Module.to", _move), patch("torch.cuda.device_count", lambda: 1)]
+        for each in self._patches:
+            each.start()
+        return super().__enter__()
+
+    def __exit__(self, *raised):
+        for each in self._patches:
+            each.stop()
+        return super().__exit__(*raised)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name, attribute = func.__name__, getattr(getattr(func, "__self__", None), "__name__", "")
@@ -75,6 +94,5 @@ def _refuse(name: str, args: tuple, kwargs: dict, tensors: list[Tensor]) -> None
         raise RuntimeError(f"{name} works on the CPU, but the tensor is on a GPU")
     if name in ("__getitem__", "__setitem__") and isinstance(args[0], There):
         tensors = [x for x in args[2:] if isinstance(x, Tensor)]  # any index will do
-    solid = [isinstance(x, There) for x in tensors if x.ndim and not isinstance(x, torch.nn.Parameter)]
-    if not all(solid):
+    if not all(isinstance(x, There) for x in tensors if x.ndim):
         raise RuntimeError(f"{name} has tensors on the CPU and on a GPU")
