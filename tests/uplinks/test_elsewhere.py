@@ -14,11 +14,11 @@ from helpers.elsewhere import GPU, Elsewhere
 
 DEVICES, PARAMS = 4, 240
 AWGN = ("learned-analog", "hybrid", "capacity", "tdma-vq", "channelcomp", "sumcomp", "compute-forward")
-FADING = ("blind-analog", "fsk-mv", "reed")
+FADING = ("covariance", "receiver-csi", "blind-analog", "fsk-mv", "reed")
 IN_PHASE = ("analog", "a-dsgd", "obda")
-SLOW = {"gamp": None, "amp-da-net": None, "joint-net": None, "covariance": "none", "receiver-csi": "none"}
-SLOW |= {"blind": "none", "tuma": "none", "md-aircomp": "inversion", "widened": "inversion"}
-"""Schemes of many small operations, each of which takes the detour."""
+SLOW = {"gamp": None, "amp-da-net": None, "joint-net": None, "blind": "none", "tuma": "none"}
+SLOW |= {"md-aircomp": "inversion", "widened": "inversion"}
+"""Schemes of many small operations, each of which takes the detour: half a minute in all."""
 CASES = [(name, None) for name in AWGN]
 CASES += [(name, "none") for name in FADING] + [(name, "inversion") for name in IN_PHASE]
 CASES += [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW.items()]

@@ -39,7 +39,6 @@ from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decode
 
 # slots of independent devices that are drawn for their power: 8,192 tell signal_bits to 0.1 under `slot` SNR
 SLOTS_AT_ONCE, DRAWS = 512, 16
-MOST_WORKERS = 1024
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def evaluate(directory: Path, plan: Plan, *, num_workers: int = 1, on_step: OnSt
     """
     check_path("directory", directory)
     check_plan(plan)
-    check_number("workers", num_workers, low=1, high=MOST_WORKERS, integer=True)
+    check_number("workers", num_workers, low=1, high=1024, integer=True)
     files, tell = round_files(Path(directory)), on_step or _tell_nobody
     alone = num_workers == 1 or len(files) == 1
     rounds = _one_by_one(files, plan, tell) if alone else _side_by_side(files, plan, num_workers, tell)
