@@ -102,11 +102,10 @@ def draw(
 ) -> Batch:
     """Make a batch of some slots of a round, with an SNR drawn from the range."""
     share, coin = torch.rand(2, generator=rng, dtype=torch.float64).tolist()
-    snr_db = settings.snr_db_low + share * (settings.snr_db_high - settings.snr_db_low)
     reference = settings.snr_reference
     if reference == "mixed":
         reference = "slot" if coin < 0.5 else "round"
-    return make_batch(*vary(saved, slots, settings, rng=rng), snr_db, reference)
+    return make_batch(*vary(saved, slots, settings, rng=rng), settings.snr_db(share), reference)
 
 
 def vary(

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Unpack
 
 import torch
 from jaxtyping import Complex, Float, Int
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from aircomp.common import rng as rngs
@@ -38,7 +38,7 @@ from aircomp.train.entry import RunOptions, train_on
 from aircomp.train.fragments import load_round
 from aircomp.train.networks import NetworkTraining
 from aircomp.train.recipe import TrainingSettings
-from aircomp.train.rounds import arrange, deal, training_files
+from aircomp.train.rounds import BatchesSettings, arrange, deal, training_files
 from aircomp.train.step import TOLD_ERROR
 
 SNR_DB, ANTENNAS = (0.0, 5.0, 10.0), (1, 4, 8, 64)
@@ -64,15 +64,9 @@ class FadingSettings(Settings):
     """Largest turn of a device's phase from the middle of a codeword to either end, in degrees."""
 
 
-class FadedRoundsSettings(Settings):
+class FadedRoundsSettings(BatchesSettings):
     """What a blind receiver is trained on."""
 
-    validation_fraction: float = Field(default=0.1, gt=0, lt=1)
-    """Share of the rounds that are used to choose the best epoch; at least one round."""
-    test_fraction: float = Field(default=0.1, gt=0, lt=1)
-    """Share of the rounds kept for the final table; at least one round."""
-    validation_samples: int = Field(default=4_096, ge=1)
-    """Slots of the validation rounds; every epoch has the same slots and the same noise."""
     batch_slots: int = Field(default=96, ge=1, le=65_536)
     """Slots of one batch, all from one round; fewer with more than ten antennas."""
     snr_db_low: float = Field(default=-5.0, ge=-40, le=60)
@@ -85,16 +79,6 @@ class FadedRoundsSettings(Settings):
     """Such a batch draws its number of devices, small ones as often as large ones, from here …"""
     devices_high: int = Field(default=24, ge=1, le=1_000)
     """… to here."""
-
-    @model_validator(mode="after")
-    def _check(self) -> "FadedRoundsSettings":
-        if self.snr_db_low > self.snr_db_high:
-            raise ValueError(f"snr_db_low = {self.snr_db_low} is above snr_db_high = {self.snr_db_high}; swap them")
-        if self.devices_low > self.devices_high:
-            raise ValueError(f"devices_low = {self.devices_low} is above devices_high = {self.devices_high}; swap them")
-        if self.validation_fraction + self.test_fraction >= 1:
-            raise ValueError("validation_fraction and test_fraction leave nothing to train on; lower one of them")
-        return self
 
 
 class BlindTrainingSettings(TrainingSettings):
@@ -229,8 +213,7 @@ def load_saved_rounds(
     sizes = {len(saved.popularity) for saved in rounds}
     if len(sizes) > 1:
         raise ArtefactError(f"the rounds have {sorted(sizes)} codewords; train on collections of one size")
-    data, rng = settings.data, rngs.generator(settings.seed, "split of rounds")
-    return deal(rounds, data.validation_fraction, data.test_fraction, rng=rng)
+    return deal(rounds, settings.data, rng=rngs.generator(settings.seed, "split of rounds"))
 
 
 def _load(path: Path) -> SavedRound:
@@ -259,8 +242,7 @@ def draw_batch(
     )
     model = GainModel.unknown_phase(math.expm1((math.log(10) / 10 * power_db) ** 2), correlation)
     told = len(indices) * math.exp(TOLD_ERROR * float(torch.randn((), generator=rng)))
-    snr_db = data.snr_db_low + share * (data.snr_db_high - data.snr_db_low)
-    return FadedBatch(indices, popularity, told, antennas, model, ramp_deg, snr_db)
+    return FadedBatch(indices, popularity, told, antennas, model, ramp_deg, data.snr_db(share))
 
 
 def decode_batch(

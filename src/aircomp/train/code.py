@@ -20,7 +20,7 @@ from torch import Tensor
 
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
-from aircomp.common.settings import Presets, Settings
+from aircomp.common.settings import Presets
 from aircomp.decode.analog_code import Heard
 from aircomp.encode.analog_code import AnalogCodeSettings
 from aircomp.errors import ArtefactError, ConfigError
@@ -31,19 +31,15 @@ from aircomp.train.entry import RunOptions, train_on
 from aircomp.train.fragments import load_round
 from aircomp.train.networks import NetworkTraining
 from aircomp.train.recipe import TrainingSettings
-from aircomp.train.rounds import deal, training_files
+from aircomp.train.rounds import BatchesSettings, deal, training_files
 
 SNR_DB = (-10.0, -5.0, 0.0, 5.0, 10.0, 15.0, 20.0)
 """At which held-out rounds are measured."""
 
 
-class CodeRoundsSettings(Settings):
+class CodeRoundsSettings(BatchesSettings):
     """What an analog code is trained on."""
 
-    validation_fraction: float = Field(default=0.1, gt=0, lt=1)
-    """Share of the rounds that are used to choose the best epoch; at least one round."""
-    test_fraction: float = Field(default=0.1, gt=0, lt=1)
-    """Share of the rounds kept for the final table; at least one round."""
     validation_samples: int = Field(default=8_192, ge=1)
     """Slots of the validation rounds; every epoch has the same slots and the same noise."""
     batch_slots: int = Field(default=256, ge=1, le=65_536)
@@ -58,16 +54,6 @@ class CodeRoundsSettings(Settings):
     """… to here, as far as the rounds have so many."""
     fading: float = Field(default=0.0, ge=0, le=1)
     """Share of the batches whose devices have Rayleigh gains, of which they undo the phases."""
-
-    @model_validator(mode="after")
-    def _check(self) -> "CodeRoundsSettings":
-        if self.snr_db_low > self.snr_db_high:
-            raise ValueError(f"snr_db_low = {self.snr_db_low} is above snr_db_high = {self.snr_db_high}; swap them")
-        if self.devices_low > self.devices_high:
-            raise ValueError(f"devices_low = {self.devices_low} is above devices_high = {self.devices_high}; swap them")
-        if self.validation_fraction + self.test_fraction >= 1:
-            raise ValueError("validation_fraction and test_fraction leave nothing to train on; lower one of them")
-        return self
 
 
 class CodeSettings(TrainingSettings):
@@ -170,8 +156,7 @@ class _CodeTraining(NetworkTraining[AnalogNetworks, AnalogCode, CodeBatch, CodeR
         slots = choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng)
         plan, found = blocks(slots, data.batch_slots, rng=rng), []
         for place, (number, chosen) in enumerate(plan):
-            share = (place + 0.5) / len(plan)
-            snr_db = data.snr_db_low + share * (data.snr_db_high - data.snr_db_low)
+            snr_db = data.snr_db((place + 0.5) / len(plan))
             found.append(replace(draw_batch(rounds, number, chosen, data, rng=rng), snr_db=snr_db))
         return found
 
@@ -217,8 +202,7 @@ def load_code_rounds(
         raise ArtefactError(
             f"the rounds have fragments of {sorted(lengths)} parameters; train on collections of one size"
         )
-    data, rng = settings.data, rngs.generator(settings.seed, "split of rounds")
-    return deal(rounds, data.validation_fraction, data.test_fraction, rng=rng)
+    return deal(rounds, settings.data, rng=rngs.generator(settings.seed, "split of rounds"))
 
 
 def _load(path: Path) -> CodeRound:
@@ -246,7 +230,6 @@ def draw_batch(
 ) -> CodeBatch:
     """Make a batch of some slots of a round, with an SNR and a number of devices drawn from their ranges."""
     snr, many = torch.rand(2, generator=rng, dtype=torch.float64).tolist()
-    snr_db = settings.snr_db_low + snr * (settings.snr_db_high - settings.snr_db_low)
     wanted = round(settings.devices_low * (settings.devices_high / settings.devices_low) ** many)
     found, size = [], 0
     for saved in (*rounds[number:], *rounds[:number]):
@@ -256,7 +239,7 @@ def draw_batch(
             size += len(devices)
         if size == wanted:
             break
-    batch = make_batch(rounds[number], torch.cat(found), slots, snr_db)
+    batch = make_batch(rounds[number], torch.cat(found), slots, settings.snr_db(snr))
     faded = settings.fading > 0 and float(torch.rand((), generator=rng)) < settings.fading
     return replace(batch, fades=rayleigh(size, rng=rng)) if faded else batch
 

@@ -125,10 +125,9 @@ def validation_batches(split: Split, settings: PretrainSettings) -> list[Batch]:
     plan = blocks(slots, data.batch_slots, rng=rng)
     found = []
     for place, (number, chosen) in enumerate(plan):
-        share = (place + 0.5) / len(plan)
         reference = data.snr_reference
         if reference == "mixed":
             reference = "slot" if place % 2 else "round"
-        snr_db = data.snr_db_low + share * (data.snr_db_high - data.snr_db_low)
+        snr_db = data.snr_db((place + 0.5) / len(plan))
         found.append(make_batch(*vary(split.validation[number], chosen, data, rng=rng), snr_db, reference))
     return found

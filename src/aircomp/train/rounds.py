@@ -29,29 +29,48 @@ Order = Literal["popularity", "none", "cosine"]
 R = TypeVar("R")
 
 
-class RoundsSettings(Settings):
-    """What is trained on."""
+class BatchesSettings(Settings):
+    """How saved rounds are dealt out and cut into batches, whatever is trained."""
 
-    order: Order = "popularity"
-    """Order of the codewords: most popular first, shuffled anew in every round, or a chain of similar directions."""
-    curvature_aware: bool = False
-    """Quantise anew in a space where directions of low variance weigh more; needs raw fragments."""
     validation_fraction: float = Field(default=0.1, gt=0, lt=1)
     """Share of the rounds that are used to choose the best epoch; at least one round."""
     test_fraction: float = Field(default=0.1, gt=0, lt=1)
     """Share of the rounds kept for the final table; at least one round."""
-    train_samples: int | None = Field(default=None, ge=1)
-    """Slots drawn once from the training rounds, or all of them (paper: 64,000)."""
     validation_samples: int = Field(default=4_096, ge=1)
     """Slots of the validation rounds; every epoch has the same slots and the same noise (paper: 8,000)."""
-    test_samples: int = Field(default=10_000, ge=1)
-    """Slots of the test rounds for the final table (paper: 10,000)."""
     batch_slots: int = Field(default=64, ge=1, le=65_536)
     """Slots of one batch, all from one round; each batch is one step of the optimiser (paper: 64)."""
     snr_db_low: float = Field(default=0.0, ge=-40, le=60)
     """Each batch draws its SNR uniformly in decibels, from here …"""
     snr_db_high: float = Field(default=20.0, ge=-40, le=60)
     """… to here."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "BatchesSettings":
+        for name in (n.removesuffix("_low") for n in type(self).model_fields if n.endswith("_low")):
+            low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
+            if high is not None and low > high:
+                raise ValueError(f"{name}_low = {low} is above {name}_high = {high}; swap them")
+        if self.validation_fraction + self.test_fraction >= 1:
+            raise ValueError("validation_fraction and test_fraction leave nothing to train on; lower one of them")
+        return self
+
+    def snr_db(self, share: float) -> float:
+        """Return the SNR at a share of the range, in decibels."""
+        return self.snr_db_low + share * (self.snr_db_high - self.snr_db_low)
+
+
+class RoundsSettings(BatchesSettings):
+    """What is trained on."""
+
+    order: Order = "popularity"
+    """Order of the codewords: most popular first, shuffled anew in every round, or a chain of similar directions."""
+    curvature_aware: bool = False
+    """Quantise anew in a space where directions of low variance weigh more; needs raw fragments."""
+    train_samples: int | None = Field(default=None, ge=1)
+    """Slots drawn once from the training rounds, or all of them (paper: 64,000)."""
+    test_samples: int = Field(default=10_000, ge=1)
+    """Slots of the test rounds for the final table (paper: 10,000)."""
     snr_reference: Literal["slot", "round", "mixed"] = "mixed"
     """What the SNR refers to: each slot's power (the paper's code), the mean over the batch, or a coin toss for each."""
     devices_low: int = Field(default=1, ge=1, le=10_000)
@@ -68,16 +87,6 @@ class RoundsSettings(Settings):
     side_information: bool = False
     """Whether slots have rates of their own, from side information: their layer and the base station's codeword
     (paper: no)."""
-
-    @model_validator(mode="after")
-    def _check(self) -> "RoundsSettings":
-        if self.snr_db_low > self.snr_db_high:
-            raise ValueError(f"snr_db_low = {self.snr_db_low} is above snr_db_high = {self.snr_db_high}; swap them")
-        if self.devices_high is not None and self.devices_low > self.devices_high:
-            raise ValueError(f"devices_low = {self.devices_low} is above devices_high = {self.devices_high}; swap them")
-        if self.validation_fraction + self.test_fraction >= 1:
-            raise ValueError("validation_fraction and test_fraction leave nothing to train on; lower one of them")
-        return self
 
 
 @dataclass(frozen=True)
@@ -197,19 +206,17 @@ def training_files(directories: Sequence[Path]) -> list[Path]:
 
 def split_rounds(rounds: Sequence[TrainingRound], settings: RoundsSettings, *, rng: torch.Generator) -> Split:
     """Deal whole rounds out at random: slots of one round are never in two parts."""
-    return Split(*deal(rounds, settings.validation_fraction, settings.test_fraction, rng=rng))
+    return Split(*deal(rounds, settings, rng=rng))
 
 
-def deal(
-    rounds: Sequence[R], validation_fraction: float, test_fraction: float, *, rng: torch.Generator
-) -> tuple[list[R], list[R], list[R]]:
+def deal(rounds: Sequence[R], settings: BatchesSettings, *, rng: torch.Generator) -> tuple[list[R], list[R], list[R]]:
     """Deal rounds out to training, validation and test, at least one to each.
 
     Raises:
         ConfigError: If none is left to train on.
     """
-    validation = max(1, round(validation_fraction * len(rounds)))
-    test = max(1, round(test_fraction * len(rounds)))
+    validation = max(1, round(settings.validation_fraction * len(rounds)))
+    test = max(1, round(settings.test_fraction * len(rounds)))
     train = len(rounds) - validation - test
     if train < 1:
         raise ConfigError(f"of {len(rounds)} rounds none is left to train on; lower the fractions or collect more")
