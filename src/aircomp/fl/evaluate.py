@@ -38,7 +38,10 @@ def recompute_statistics(
         norm.momentum = None  # PyTorch's word for the plain average over all batches
     module.train()
     device = next(module.parameters()).device
-    for batch in images.split(STATISTICS_BATCH):
+    sizes = [len(batch) for batch in images.split(STATISTICS_BATCH)]
+    if len(sizes) > 1 and sizes[-1] == 1:  # BatchNorm refuses a batch with one value of a channel
+        sizes[-2:] = [STATISTICS_BATCH + 1]
+    for batch in images.split(sizes):
         module(data.normalize(batch).contiguous(memory_format=torch.channels_last).to(device))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
