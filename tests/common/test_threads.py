@@ -77,6 +77,35 @@ def test_an_error_in_a_thread_is_raised_here(threads):
     assert torch.get_num_threads() == 2
 
 
+def test_after_an_error_nobody_takes_another_item(threads):
+    threads(2)
+    done = []
+
+    def fail_at_first(i):
+        if i == 0:
+            raise ValueError("zero")
+        time.sleep(0.02)
+        done.append(i)
+
+    with pytest.raises(ValueError, match="zero"), torch.no_grad():
+        spread(fail_at_first, range(50))
+    assert len(done) < 3
+
+
+def test_every_thread_is_in_the_callers_inference_mode(threads):
+    threads(3)
+    together = threading.Barrier(3, timeout=20)
+
+    def meet(_):
+        together.wait()
+        return torch.is_inference_mode_enabled()
+
+    with torch.inference_mode():
+        assert spread(meet, range(3)) == [True] * 3
+    with torch.no_grad():
+        assert spread(meet, range(3)) == [False] * 3
+
+
 @pytest.mark.parametrize("name", ["gamp", "amp-da-net"])
 def test_decoded_rounds_have_the_same_bits_for_any_number_of_threads(name, threads):
     codebook = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))

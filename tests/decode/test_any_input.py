@@ -4,6 +4,7 @@ import logging
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -239,8 +240,39 @@ def test_what_cannot_be_decoded_is_named(name, wrong, message):
 @pytest.mark.parametrize("number", [-1, math.nan, math.inf, 2 * MAX_DEVICES, "ten"])
 def test_what_is_no_number_of_devices_is_named(number):
     decoder = aircomp.make_decoder("gamp", torch.eye(4))
-    with pytest.raises(ConfigError, match=f"num_active is {number}; expected 0 to {MAX_DEVICES} devices"):
+    shown = "a str" if number == "ten" else number
+    with pytest.raises(ConfigError, match=f"num_active is {shown}; expected 0 to {MAX_DEVICES} devices"):
         decoder.decode(torch.ones(3, 4), torch.ones(4), num_active=number)
+
+
+@pytest.mark.usefixtures("as_in_production")
+def test_a_number_of_devices_may_come_from_numpy_and_a_tensor_is_named():
+    decoder, signal = aircomp.make_decoder("gamp", torch.eye(4)), torch.ones(3, 4)
+    for number in (np.int64(5), np.float32(5), 5):
+        assert decoder.decode(signal, torch.ones(4), num_active=number).num_active == 5
+    with pytest.raises(ConfigError, match="num_active is a Tensor; expected 0 to"):
+        decoder.decode(signal, torch.ones(4), num_active=torch.tensor(5.0))
+
+
+@pytest.mark.parametrize("name", [*NAMES, *NETS])
+def test_a_given_number_of_devices_has_no_error_and_an_estimated_one_has_what_is_known_of_it(name):
+    codebook = torch.nn.functional.normalize(torch.randn(6, 8, generator=generator(0, "codebook")))
+    received, decoder = 2 * torch.randn(40, 8, generator=generator(0, "received")), make(name, codebook, "round")
+    assert decoder.decode(received, torch.ones(6), num_active=3).num_active_error == 0
+    error = decoder.decode(received, torch.ones(6)).num_active_error
+    if name in ("gamp", "posterior", "net", "net-slot"):
+        assert 0 < error < math.inf
+    else:
+        assert error is None
+
+
+@pytest.mark.parametrize("name", [*NAMES, *NETS])
+def test_half_precision_around_a_decoder_changes_nothing(name):
+    codebook = torch.nn.functional.normalize(torch.randn(6, 8, generator=generator(0, "codebook")))
+    received, decoder = 2 * torch.randn(40, 8, generator=generator(0, "received")), make(name, codebook, "round")
+    plain = decoder.decode(received, torch.ones(6))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(decoder.decode(received, torch.ones(6)).mean, plain.mean)
 
 
 @pytest.mark.usefixtures("as_in_production")

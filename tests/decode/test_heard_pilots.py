@@ -42,3 +42,13 @@ def test_every_slot_takes_the_counts_that_leave_less_of_it():
     assert torch.equal(found.mean, sent)
     assert torch.equal(found.counts, sent.long())
     assert torch.equal(found.noise_var, second.noise_var)
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 500])
+def test_the_noise_does_not_depend_on_blocks_that_have_no_pilot(blocks):
+    rng, sequence = torch.Generator().manual_seed(0), torch.ones(64) / 8
+    heard = 5 * sequence + 0.5 * torch.randn(500, 64, generator=rng)
+    size = -(-500 // blocks)
+    told = hear_pilots(heard, sequence, torch.arange(6) * 80, [slice(i * size, (i + 1) * size) for i in range(blocks)])
+    assert told.noise_var == pytest.approx(0.25, abs=4 * told.noise_error)
+    assert told.noise_error == pytest.approx(0.25 * math.sqrt(2 / (6 * 64)), rel=0.15)

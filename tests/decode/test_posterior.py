@@ -152,9 +152,11 @@ def test_the_samples_of_a_slot_depend_neither_on_the_chunk_nor_on_later_slots(mo
     for chunk, y in ((3 * BLOCK, received), (BLOCK, received), (BLOCK, received[:300])):
         monkeypatch.setattr("aircomp.decode.posterior.CHUNK", chunk)
         found.append(sampler.sample(y, POPULARITY, 5, noise_var[: len(y)]))
-    once, pieces, fewer = found
+    monkeypatch.setattr("aircomp.decode.posterior.MOST_LEVELS", 100 * 2 * 5 * (len(CODEBOOK) + 5))
+    once, pieces, fewer, least = *found, sampler.sample(received, POPULARITY, 5, noise_var)
     for field in ("mean", "median", "best", "log_posterior", "disagreement"):
         assert torch.equal(getattr(once, field), getattr(pieces, field)), field
+        assert torch.equal(getattr(once, field), getattr(least, field)), field
     assert torch.equal(once.best[:256], fewer.best[:256])
     assert not torch.equal(once.mean[:40], once.mean[BLOCK : BLOCK + 40])
 
@@ -222,8 +224,9 @@ def test_bad_options_are_refused_with_one_sentence(options, message):
 
 def test_bad_arguments_are_refused_with_one_sentence():
     received, _, noise_var = draw_round(3, 2, 10.0)
-    with pytest.raises(ConfigError, match="num_active is -1"):
-        Posterior(CODEBOOK, PosteriorSettings(agreement=0.0)).sample(received, POPULARITY, -1, noise_var)
+    for number in (-1, 501):
+        with pytest.raises(ConfigError, match=f"num_active is {number}; expected 0 to 500 devices"):
+            Posterior(CODEBOOK, PosteriorSettings(agreement=0.0)).sample(received, POPULARITY, number, noise_var)
     with pytest.raises(ShapeError, match="negative or not finite"):
         Posterior(CODEBOOK, PosteriorSettings(agreement=0.0)).sample(received, POPULARITY, 2, -noise_var)
 

@@ -29,6 +29,12 @@ def test_a_saved_layer_decodes_to_the_same_bits(tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {"layer.safetensors", "layer.json"}
 
 
+def test_a_codebook_of_double_precision_is_saved_as_it_is_loaded(tmp_path):
+    layer = make_layer()
+    CommunicationLayer(layer.codebook.double(), layer.net).save(tmp_path)
+    assert torch.equal(CommunicationLayer.load(tmp_path).codebook, layer.codebook)
+
+
 def test_loading_rebuilds_the_network_from_its_own_settings(tmp_path):
     make_layer(num_layers=3, filters=5, cnn=True).save(tmp_path)
     settings = CommunicationLayer.load(tmp_path).net.settings

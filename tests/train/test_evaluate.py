@@ -1,9 +1,12 @@
+from pathlib import Path
+
 import pytest
 import torch
 
 from aircomp.cli import main
 from aircomp.common.artefact import read_json
 from aircomp.errors import ArtefactError, ConfigError
+from aircomp.measure.information import capacity_bits
 from aircomp.train.evaluate import Plan, evaluate
 from aircomp.train.fragments import FragmentRound, save_round
 
@@ -47,6 +50,14 @@ def test_noise_is_the_same_for_every_decoder_and_every_call(saved_rounds):
     both = evaluate(saved_rounds, Plan(["gamp", "omp"], [5.0]))
     alone = evaluate(saved_rounds, Plan(["omp"], [0.0, 5.0]))
     assert both[1]["count_accuracy"] == alone[1]["count_accuracy"]
+
+
+def test_beside_a_layer_every_codebook_has_its_length(saved_rounds):
+    plan = Plan(["amp-da", "amp-da-net"], [5.0], layer=Path("128x32"), num_slots=50)
+    bits = [row["capacity_bits"] for row in evaluate(saved_rounds, plan)]
+    assert bits == [capacity_bits(5.0, 32)] * 2
+    with pytest.raises(ConfigError, match="leave out codeword_length"):
+        evaluate(saved_rounds, Plan(["amp-da-net"], [5.0], codeword_length=32, layer=Path("128x32")))
 
 
 def test_a_sample_of_slots_is_seeded(saved_rounds):

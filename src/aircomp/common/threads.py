@@ -9,9 +9,10 @@ results have the same bits for any number of threads, which is torch's own (`tor
 """
 
 import contextlib
-import itertools
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -32,11 +33,17 @@ class _Crew:
             return list(map(function, *items))
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.size - 1, initializer=_start)
-        turns, results = itertools.count(), list[Any]([None] * len(items[0]))
+        turns, results = iter(range(len(items[0]))), list[Any]([None] * len(items[0]))
+        inference = torch.is_inference_mode_enabled()
 
         def work() -> None:
-            while (turn := next(turns)) < len(results):
-                results[turn] = function(*(item[turn] for item in items))
+            try:
+                with torch.inference_mode() if inference else nullcontext():  # each thread has a mode of its own
+                    for turn in turns:
+                        results[turn] = function(*(item[turn] for item in items))
+            except BaseException:
+                deque(turns, maxlen=0)  # nobody takes another turn
+                raise
 
         # who asks works too: a thread less to wake, and none that waits on a core where another could run
         others = [self._pool.submit(work) for _ in range(min(self.size, len(results)) - 1)]
@@ -71,14 +78,18 @@ def one_thread() -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole_cores() -> Iterator[None]:
-    """Keep kernels on one thread each and give torch's threads to `spread`."""
+    """Keep kernels on one thread each and give torch's threads to `spread`.
+
+    Nothing is computed in half precision meanwhile, whatever a caller's `torch.autocast` says: that holds for one thread, so
+    results would depend on who computes what.
+    """
     if _crew.get() is not None:
         yield
         return
     crew = _Crew(torch.get_num_threads())
     token = _crew.set(crew)
     try:
-        with one_thread():
+        with one_thread(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
             try:
                 yield
             finally:

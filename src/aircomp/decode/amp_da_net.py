@@ -209,7 +209,8 @@ class AmpDaNet(nn.Module):
             return pilot.estimate(received, popularity, num_active, noise_var)
         total = START_DEVICES if num_active is None else num_active
         noise = START_NOISE * received.square().mean(1) if noise_var is None else noise_var
-        return RoundEstimate(total, math.inf, popularity * total, float(noise.mean()) if len(noise) else 0.0), noise
+        error = math.inf if num_active is None else 0.0
+        return RoundEstimate(total, error, popularity * total, float(noise.mean()) if len(noise) else 0.0), noise
 
     @whole_cores()
     def unroll(

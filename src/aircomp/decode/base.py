@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from numbers import Real
 from typing import Protocol, TypedDict, Unpack, runtime_checkable
 
 import torch
@@ -159,8 +160,11 @@ def check_num_active(num_active: float) -> None:
     Raises:
         ConfigError: If it is negative, not finite, or above `MAX_DEVICES`.
     """
-    if not isinstance(num_active, int | float) or not 0 <= num_active <= MAX_DEVICES:
-        raise ConfigError(f"num_active is {num_active}; expected 0 to {MAX_DEVICES} devices, or None to estimate them")
+    expected = f"expected 0 to {MAX_DEVICES} devices, or None to estimate them"
+    if not isinstance(num_active, Real):
+        raise ConfigError(f"num_active is a {type(num_active).__name__}; {expected}")
+    if not 0 <= num_active <= MAX_DEVICES:
+        raise ConfigError(f"num_active is {num_active}; {expected}")
 
 
 def check_codebook(codebook: Tensor, *, unit_norm: bool = True) -> Tensor:

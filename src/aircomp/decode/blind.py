@@ -75,7 +75,7 @@ class Blind:
         seen = check_reception(seen, self.codebook)
         popularity, Y = seen.popularity, seen.received.transpose(0, 1)
         num_active, noise_var = self.estimate(Y, popularity, seen)
-        if num_active < 0.5 or Y.shape[1] == 0:
+        if num_active < 0.5 or len(Y) == 0:
             empty = popularity.new_zeros(Y.shape[0], len(popularity))
             return conclude_blocks(empty, noise_var, [0.0] * len(seen.all_blocks), seen.all_blocks)
 
@@ -121,7 +121,7 @@ class Blind:
             return seen.num_active or 0.0, seen.noise_var or 0.0
         energy = float(Y.abs().double().square().sum((1, 2)).mean()) / Y.shape[1]
         noise = self._first_noise(Y, popularity, energy) if seen.noise_var is None else seen.noise_var
-        some = Y[:: max(1, slots // PILOT_SLOTS)][: 2 * PILOT_SLOTS]
+        some = Y[:: max(1, slots // PILOT_SLOTS)]
         num_active = seen.num_active
         for _ in range(PILOT_PASSES if seen.noise_var is None and energy > 0 else 0):
             known = num_active if num_active is not None else energy - uses * noise

@@ -57,8 +57,6 @@ class Covariance:
         seen = check_reception(seen, self.codebook)
         Y = seen.received.transpose(0, 1)
         num_active, noise_var = self.blind.estimate(Y, seen.popularity, seen)
-        if seen.num_active is not None:
-            num_active = seen.num_active
         fit = nnls if self.settings.fit == "nnls" else maximum_likelihood
         noise = max(noise_var, MIN_NOISE)
         parts = [fit(piece, self.codebook, noise, self.settings.sweeps) for piece in Y.split(CHUNK)]

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 Estimate = Literal["mean", "map", "ml"]
-CHUNK = 65_536
-"""How many sums are estimated at a time; with 41 values each they take 20 MB."""
+CHUNK = 1 << 22
+"""Pairs of a sum and a value that are compared at a time: 16 MB a copy."""
 
 
 def sum_prior(digit_prior: Float[Tensor, " digits"], num_devices: int) -> Float[Tensor, " values"]:
@@ -46,7 +46,7 @@ def estimate_sums(
     values = torch.arange(len(prior), dtype=heard.dtype, device=heard.device)
     log_prior = prior.clamp(min=1e-30).log().to(heard)
     found = []
-    for some in heard.split(CHUNK):
+    for some in heard.split(max(CHUNK // len(prior), 1)):
         score = log_prior - (some[:, None] - values).square() / (2 * noise_var)
         found.append(values[score.argmax(dim=1)] if estimate == "map" else score.softmax(dim=1) @ values)
     return torch.cat(found) if found else heard

@@ -60,8 +60,9 @@ class Heard:
             mean: Soft counts; none is negative or above `MAX_DEVICES` afterwards.
             noise_var: Noise variance in `received`; what was given comes before it.
             num_active: Number of devices, at most `MAX_DEVICES` of them; None is the mean over slots.
-            error: Its standard error, where it is known.
+            error: Its standard error, where it is known; a given number has none.
         """
+        error = error if self.num_active is None else 0.0
         if self.given_noise is not None:
             noise_var = self.given_noise
         elif self.reduction is not None:

@@ -56,16 +56,18 @@ def hear_pilots(
     """
     heard, sent = received[places].double(), sequence.to(received).double()
     each, places = heard @ sent, places.to(received.device)
-    in_slots = each.mean().expand(len(received)).clone()
+    in_slots, fitted = each.mean().expand(len(received)).clone(), 0
     for rows in blocks:
         first, last, _ = rows.indices(len(received))
         within = (places >= first) & (places < last)
         if within.any():
             in_slots[rows] = each[within].mean()
+            fitted += 1
     in_slots = in_slots.clamp(0.0, MAX_DEVICES)
-    rest = (heard - in_slots[places, None] * sent).square().sum() / max(heard.numel() - len(blocks), 1)
+    free = max(heard.numel() - fitted, 1)
+    rest = (heard - in_slots[places, None] * sent).square().sum() / free
     error = float((rest / max(len(places), 1)).sqrt())
-    noise_error = float(rest) * math.sqrt(2 / max(heard.numel() - len(blocks), 1))
+    noise_error = float(rest) * math.sqrt(2 / free)
     return PilotEstimate(float(in_slots.mean()), float(rest), in_slots.to(received), error, noise_error)
 
 

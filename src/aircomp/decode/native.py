@@ -187,4 +187,5 @@ def _in_rows(*tensors: Tensor | None) -> list[Tensor | None]:
 
 
 def _addresses(*tensors: Tensor | None) -> list[int | None]:
+    assert all(t is None or t.dtype == torch.float32 for t in tensors), "a kernel would write beyond other numbers"
     return [None if t is None else t.data_ptr() for t in tensors]

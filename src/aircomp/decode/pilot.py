@@ -235,7 +235,7 @@ class _Pilot:
         Moments cannot tell the noise well once it is small, the residual of decoded slots can. The sum of soft counts
         replaces the number of devices only as far as it is the surer of the two: it is biased where slots are unsure.
         """
-        weight = shared.num_active_error**2 / (shared.num_active_error**2 + self.unsure**2 + 1e-12)  # 0/0 if K is given
+        weight = self._weight(shared)
         num_active = shared.num_active + weight * (float(self.rate.sum()) - shared.num_active)
         num_active = min(max(num_active, MIN_FOUND), MAX_DEVICES)
         return replace(
@@ -250,8 +250,12 @@ class _Pilot:
         """Return the standard error of the two numbers' mean, as of independent ones; zero if the number is given."""
         if shared.num_active_error == 0:
             return 0.0
-        before = math.hypot(shared.num_active_error, model_share * shared.num_active)
-        return math.hypot(before * self.unsure / math.hypot(before, self.unsure), SURE)
+        before, weight = math.hypot(shared.num_active_error, model_share * shared.num_active), self._weight(shared)
+        return math.hypot((1 - weight) * before, weight * self.unsure, SURE)
+
+    def _weight(self, shared: RoundEstimate) -> float:
+        """Return the weight of the sum of soft counts in the number of devices."""
+        return shared.num_active_error**2 / (shared.num_active_error**2 + self.unsure**2 + 1e-12)  # 0/0 if K is given
 
 
 def _pilot_sums(y: Float[Tensor, "slots uses"], s: AmpState, book: PreparedCodebook) -> Float[Tensor, "slots _"]:

@@ -34,13 +34,16 @@ from aircomp.errors import ConfigError
 
 # Random numbers are drawn for so many slots at a time, from a generator of their own, whatever is computed at a time.
 BLOCK = 256
-CHUNK = 2 * BLOCK  # slots computed at a time: bounds the temporaries, changes nothing else
+CHUNK = 2 * BLOCK  # slots computed at a time: bounds the temporaries, changes nothing else …
+MOST_LEVELS = (
+    1 << 25
+)  # … nor does this: levels of all counts and pairs of devices in all chains of a chunk, 128 MB a copy
 # Annealing starts at this noise variance: exchanging one unit-norm codeword for another costs an energy of about one,
 # four nats here, so labels still move. Little depends on it: from 0.25, 0.5 or 2, at most 3 of 512 slots got stuck.
 HOT = 0.25
 # Below this variance float32 no longer knows the exponents to a tenth of a nat, and wrong labels weigh exp(−5000).
 LEAST_NOISE = 1e-4
-# With more devices the samples of a chunk no longer fit into memory; what message passing decodes then stands.
+# With more devices a sweep, which goes from device to device, takes too long; what message passing decodes then stands.
 MOST_SAMPLED = 500
 
 
@@ -204,9 +207,9 @@ class Posterior(BaseDecoder):
         rate = self.pilot.slot_rates(heard.received, noise, shared.rate, seen.slot_layers, seen.bs_indices)
         if shared.num_active > MOST_SAMPLED:
             soft = self.pilot.means(heard.received, noise, rate)
-            return heard.conclude(soft, noise, shared.num_active)
+            return heard.conclude(soft, noise, shared.num_active, shared.num_active_error)
         samples = self.sample(heard.received, rate, round(shared.num_active), noise)
-        decoded = heard.conclude(samples.mean, noise, shared.num_active)
+        decoded = heard.conclude(samples.mean, noise, shared.num_active, shared.num_active_error)
         return replace(decoded, counts=samples.median)
 
     @torch.no_grad()
@@ -225,8 +228,10 @@ class Posterior(BaseDecoder):
             num_active: Devices in every slot.
             noise_var: Noise variance per channel use of every slot.
         """
-        if num_active < 0:
-            raise ConfigError(f"num_active is {num_active}; expected zero or more devices")
+        if not 0 <= num_active <= MOST_SAMPLED:
+            raise ConfigError(
+                f"num_active is {num_active}; expected 0 to {MOST_SAMPLED} devices, whose labels are sampled"
+            )
         noise_var = noise_per_slot(noise_var, received).clamp(min=LEAST_NOISE)
         energy = received.square().sum(1) / (2 * noise_var)
         if num_active == 0 or len(received) == 0:
@@ -238,7 +243,9 @@ class Posterior(BaseDecoder):
         codebook = self.codebook.to(received)
         warm = self._decoded(received, rate, noise_var, num_active)
         gram, matched, prior = codebook @ codebook.T, received @ codebook.T, Prior.of(rate, self.settings.agreement)
-        chunks = [slice(first, first + CHUNK) for first in range(0, len(received), CHUNK)]
+        levels = self.settings.chains * num_active * (len(codebook) + num_active)
+        chunk = max(min(CHUNK, MOST_LEVELS // levels), 1)
+        chunks = [slice(first, first + chunk) for first in range(0, len(received), chunk)]
         parts = [self._chunk(rows, warm, matched, noise_var, prior, gram) for rows in chunks]
         mean, median, best, log_posterior, disagreement = (torch.cat(part) for part in zip(*parts, strict=True))
         return Samples(mean, median, best, log_posterior - energy, disagreement)
@@ -286,7 +293,7 @@ class Posterior(BaseDecoder):
         shape = (like.shape[1], self.settings.chains, BLOCK)
         while True:
             drawn = torch.cat([torch.rand(shape, generator=g) for g in generators], dim=2)
-            yield drawn[:, :, : len(like)].flatten(1).to(like.device)
+            yield drawn[:, :, first % BLOCK :][:, :, : len(like)].flatten(1).to(like.device)
 
 
 @dataclass

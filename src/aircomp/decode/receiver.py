@@ -93,7 +93,7 @@ def check_reception(seen: Reception, codebook: Complex[Tensor, "codewords uses"]
     peak = float(received.abs().max()) * math.sqrt(uses) if received.numel() else 0.0
     if peak > MAX_DEVICES:  # no sum of codewords: all that matters is that results stay finite
         received = received * (MAX_DEVICES / peak)
-    return replace(seen, received=received, popularity=popularity)
+    return replace(seen, received=received.to(torch.complex64), popularity=popularity)
 
 
 def expected_counts(num_active: float, popularity: Float[Tensor, " codewords"]) -> Float[Tensor, "1 codewords"]:

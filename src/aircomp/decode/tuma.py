@@ -210,7 +210,7 @@ class Tuma:
         antennas, uses = Y.shape[1] * Y.shape[2], Y.shape[3]
         energy = float(Y.abs().double().square().sum((1, 2, 3)).mean()) / antennas
         noise = 0.5 * energy / uses if seen.noise_var is None else seen.noise_var
-        some = Y[:: max(1, len(Y) // PILOT_SLOTS)][: 2 * PILOT_SLOTS]
+        some = Y[:: max(1, len(Y) // PILOT_SLOTS)]
 
         def by_power() -> float:
             return min(max(energy - uses * noise, 0.0) / self.zones.mean_power, MAX_DEVICES)

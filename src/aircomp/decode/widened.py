@@ -198,7 +198,9 @@ class Widened:
         variance = float(noise.double().mean()) * (seen.gain_model.mean**2 if given is None else 1) if len(y) else 0.0
         num_active = seen.num_active if seen.num_active is not None else shared.num_active
         some = y[:: max(1, len(y) // PILOT_SLOTS)]
-        for _ in range(NOISE_PASSES if given is None and num_active >= 0.5 and not seen.gain_model.exact else 0):
+        for _ in range(
+            NOISE_PASSES if len(y) and given is None and num_active >= 0.5 and not seen.gain_model.exact else 0
+        ):
             rate = expected_counts(num_active, popularity)
             found = self._run(some, rate, variance, seen.gain_model, self.settings.iterations)
             variance = max(float(found.noise_var.mean()), 0.0)

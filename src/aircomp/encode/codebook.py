@@ -118,9 +118,10 @@ def _bases(kind: str, n: int, l: int, most: int, rng: torch.Generator) -> Tensor
     number = -(-n // l)
     signs = _apart(hadamard, min(number, most) - 1)
     if number > 1 + len(signs):
+        others = "bases, gaussian" if kind == "two-bases" else "gaussian"
         raise ConfigError(
             f"the codebook {kind} has at most {(1 + len(signs)) * l} codewords of length {l}, not {n};"
-            " lengthen the codewords, take fewer of them, or choose the gaussian or bernoulli codebook"
+            f" lengthen the codewords, take fewer of them, or choose the {others} or bernoulli codebook"
         )
     turn = random_rotation(l, rng)
     return torch.cat([turn, *(hadamard * sign @ turn / math.sqrt(l) for sign in signs)])[:n].float()

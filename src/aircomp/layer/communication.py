@@ -59,7 +59,7 @@ class CommunicationLayer:
         check_tensor("codebook", codebook, "codewords uses", "floating")
         check_type("net", net, AmpDaNet, "an AmpDaNet")
         check_choice("snr_reference", snr_reference, get_args(SnrReference))
-        self.codebook = check_codebook(codebook.detach())
+        self.codebook = check_codebook(codebook.detach().float())
         self.net = net
         self.snr_reference: SnrReference = snr_reference
         self.config, self.training = config or {}, training or {}

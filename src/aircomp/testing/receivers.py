@@ -91,7 +91,10 @@ def _check_popularity(receiver: Receiver, seen: Reception) -> None:
 
 
 def _check_edges(receiver: Receiver, seen: Reception) -> None:
-    _received(receiver, replace(seen, received=seen.received[:, :0], blocks=()))
+    empty, layers = replace(seen, received=seen.received[:, :0], blocks=()), torch.zeros(0, dtype=torch.int64)
+    _received(receiver, empty)
+    _received(receiver, replace(empty, num_active=float(_DEVICES), slot_layers=layers))
+    _received(receiver, replace(seen, received=seen.received.to(torch.complex128)))
     for decoded in _received(receiver, replace(seen, received=torch.zeros_like(seen.received))):
         assert decoded.num_active == 0, f"in a round without signal it sees {decoded.num_active_hat:.3g} devices"
     noise = _complex(generator(0, "noise"), *seen.received.shape)

@@ -25,6 +25,7 @@ from aircomp.decode.simple import Genie
 from aircomp.encode.codebook import codebook_kinds, count
 from aircomp.engines.pool import workers
 from aircomp.errors import ConfigError
+from aircomp.layer import CommunicationLayer
 from aircomp.measure import information, metrics
 from aircomp.measure.information import (
     AccuracyLimit,
@@ -50,7 +51,8 @@ class Plan:
     snr_reference: SnrReference = "round"
     codebook: str = "auto"
     """Random-access codebook; auto: the one that each decoder was designed for."""
-    codeword_length: int = 64
+    codeword_length: int | None = None
+    """Channel uses of a codeword, in every codebook; None: as the layer has them, if one is given, or else 64 (paper)."""
     layer: Path | None = None
     """Directory of a trained layer, or the name of one of the package; the package's of the rounds' sizes if None."""
     side_information: SideInformation = "both"
@@ -151,7 +153,12 @@ def check_plan(plan: Plan) -> None:
     check_choice("snr_reference", plan.snr_reference, get_args(SnrReference))
     check_choice("codebook", plan.codebook, ("auto", "layer", *codebook_kinds()))
     check_choice("side_information", plan.side_information, get_args(SideInformation))
-    check_number("codeword_length", plan.codeword_length, low=1, integer=True)
+    if plan.codeword_length is not None:
+        check_number("codeword_length", plan.codeword_length, low=1, integer=True)
+        if plan.layer is not None:
+            raise ConfigError(
+                "a layer was given, whose codewords have a length of their own; leave out codeword_length"
+            )
     if plan.num_slots is not None:
         check_number("slots", plan.num_slots, low=1, integer=True)
     check_number("seed", plan.seed, low=0, integer=True)
@@ -192,7 +199,7 @@ def _books(saved: FragmentRound, plan: Plan) -> list[_Book]:
     choice = DecoderChoice(
         codebook=plan.codebook,
         num_codewords=saved.num_codewords,
-        codeword_length=plan.codeword_length,
+        codeword_length=_codeword_length(plan),
         layer=plan.layer,
         snr_reference=plan.snr_reference,
         seed=plan.seed,
@@ -203,6 +210,13 @@ def _books(saved: FragmentRound, plan: Plan) -> list[_Book]:
         decoder, codebook, kind = decoder_and_codebook(replace(choice, decoder=name))
         books.setdefault(kind, _Book(kind, codebook, {})).decoders[name] = decoder
     return list(books.values())
+
+
+def _codeword_length(plan: Plan) -> int:
+    """Return one for all codebooks, so that all decoders have the same channel uses."""
+    if plan.layer is not None:
+        return CommunicationLayer.load(plan.layer).codebook.shape[1]
+    return plan.codeword_length or 64
 
 
 def _receive(
