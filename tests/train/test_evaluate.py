@@ -8,7 +8,7 @@ from aircomp.common.artefact import read_json
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.measure.information import capacity_bits
 from aircomp.train.evaluate import Plan, evaluate
-from aircomp.train.fragments import FragmentRound, save_round
+from aircomp.train.fragments import FragmentRound, load_round, round_path, save_round
 
 pytestmark = pytest.mark.seconds
 
@@ -58,6 +58,18 @@ def test_beside_a_layer_every_codebook_has_its_length(saved_rounds):
     assert bits == [capacity_bits(5.0, 32)] * 2
     with pytest.raises(ConfigError, match="leave out codeword_length"):
         evaluate(saved_rounds, Plan(["amp-da-net"], [5.0], codeword_length=32, layer=Path("128x32")))
+
+
+def test_the_first_devices_of_a_round_may_send_alone(saved_rounds, tmp_path):
+    found = evaluate(saved_rounds, Plan(["gamp"], [10.0], num_active=3))[0]
+    for index in range(2):
+        few = load_round(round_path(saved_rounds, index))
+        save_round(tmp_path / "few", index, FragmentRound(few.indices[:3], few.popularity, few.quant_codebook))
+    expected = evaluate(tmp_path / "few", Plan(["gamp"], [10.0]))[0]
+    timed = ("seconds", "slots_per_second")
+    assert {k: v for k, v in found.items() if k not in timed} == {k: v for k, v in expected.items() if k not in timed}
+    with pytest.raises(ConfigError, match=r"round_00000.safetensors has 8 devices, not 9; lower num_active"):
+        evaluate(saved_rounds, Plan(["gamp"], [10.0], num_active=9))
 
 
 def test_a_sample_of_slots_is_seeded(saved_rounds):

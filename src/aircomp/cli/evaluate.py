@@ -41,6 +41,7 @@ class Options:
       aircomp evaluate --fragments runs/fragments-digits --decoder gamp amp-da-net --workers 2
       aircomp evaluate --fragments runs/fragments-resnet --decoder gamp amp-da --snr-reference slot --slots 2000
       aircomp evaluate --fragments runs/fragments-resnet --decoder gamp amp-da-net --slots 256 --yardstick
+      aircomp evaluate --fragments runs/fragments-digits --decoder amp-da-net --num-active 3
     """
 
     fragments: Path
@@ -60,6 +61,8 @@ class Options:
     or none."""
     slots: int | None = None
     """Number of slots to take from each round, a seeded sample; by default all."""
+    num_active: int | None = None
+    """Number of devices of each round that send, the first ones; by default all."""
     yardstick: tyro.conf.FlagCreatePairsOff[bool] = False
     """Also sample the exact posterior for every codebook. Prints how far each decoder stays below it, and the limit
     that the information of a slot sets. Takes milliseconds per slot, so take few with --slots."""
@@ -90,6 +93,7 @@ def run(args: Sequence[str]) -> None:
         layer=options.layer,
         side_information=options.side_information,
         num_slots=options.slots,
+        num_active=options.num_active,
         seed=options.seed,
         device=options.device,
         yardstick=options.yardstick,

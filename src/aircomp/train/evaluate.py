@@ -59,6 +59,8 @@ class Plan:
     """What decoders are told of each slot beforehand, as far as it was saved."""
     num_slots: int | None = None
     """Slots sampled from each round; all if None."""
+    num_active: int | None = None
+    """Devices of each round that send, the first so many; all if None."""
     seed: int = 0
     device: str = "cpu"
     yardstick: bool = False
@@ -118,7 +120,7 @@ def _evaluate_alone(path: Path, index: int, plan: Plan) -> RoundRows:
 
 
 def _evaluate_round(path: Path, index: int, plan: Plan, tell: OnStep = _tell_nobody) -> RoundRows:
-    whole = load_round(path)
+    whole = with_devices(load_round(path), plan.num_active, path)
     source, saved = _Source.of(whole), sample_slots(whole, plan, index)
     books, levels = _books(saved, plan), list(dict.fromkeys(plan.snr_db))
     counts = count(saved.indices, saved.num_codewords).to(plan.device)
@@ -161,12 +163,27 @@ def check_plan(plan: Plan) -> None:
             )
     if plan.num_slots is not None:
         check_number("slots", plan.num_slots, low=1, integer=True)
+    if plan.num_active is not None:
+        check_number("num_active", plan.num_active, low=1, integer=True)
     check_number("seed", plan.seed, low=0, integer=True)
     check_device("device", plan.device)
     if plan.layer is not None and "amp-da-net" not in plan.decoders and plan.codebook != "layer":
         raise ConfigError(
             "a layer was given, but no decoder takes one; use the decoder amp-da-net, or codebook = 'layer'"
         )
+
+
+def with_devices(saved: FragmentRound, num_active: int | None, path: Path) -> FragmentRound:
+    """Return the round as it is if only its first devices send.
+
+    Raises:
+        ConfigError: If it has fewer.
+    """
+    if num_active is None:
+        return saved
+    if num_active > saved.num_active:
+        raise ConfigError(f"{path} has {saved.num_active} devices, not {num_active}; lower num_active or collect more")
+    return replace(saved, indices=saved.indices[:num_active], fragments=None)
 
 
 def sample_slots(saved: FragmentRound, plan: Plan, index: int) -> FragmentRound:
