@@ -185,6 +185,13 @@ def test_a_layer_goes_through_the_mixin_and_a_local_folder(tmp_path):
     assert torch.equal(CommunicationLayer.load(tmp_path / "layer").codebook, layer.codebook)
 
 
+def test_the_mixin_takes_a_folder_before_the_layer_of_its_name(tmp_path, monkeypatch):
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.chdir(tmp_path)
+    ajar_layer().save("128x64")
+    assert torch.equal(CommunicationLayer.from_pretrained("128x64").codebook, ajar_layer().codebook)
+
+
 def test_a_folder_that_holds_no_layer_is_named(tmp_path):
     pytest.importorskip("huggingface_hub")
     (tmp_path / "config.json").write_text("{}")

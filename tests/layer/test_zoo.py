@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 import aircomp
+from aircomp import CommunicationLayer
 from aircomp.cli.layers import run
 from aircomp.errors import ConfigError
 from aircomp.layer.zoo import layer_for, layer_names, layer_sizes, pick_layer
 from aircomp.uplinks.settings import UplinkSettings
+from helpers.commands import call
 
 NAMES = ["64x32", "128x32", "128x64", "256x64", "256x128"]
 
@@ -20,15 +22,39 @@ def test_the_package_has_a_layer_of_each_size():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_loads_by_its_name_and_has_the_sizes_it_is_called_by(name):
-    layer = aircomp.CommunicationLayer.load(name)
+    layer = CommunicationLayer.load(name)
     assert tuple(layer.codebook.shape) == layer_sizes(name)
     assert layer.num_active_range == (1, 64)
 
 
-def test_a_directory_of_that_name_comes_first(tmp_path, monkeypatch):
+@pytest.fixture
+def namesake(tmp_path, monkeypatch):
+    """A working directory where a layer of other sizes is called 256x64, and something else 128x64."""
     monkeypatch.chdir(tmp_path)
-    aircomp.CommunicationLayer.load("64x32").save("256x64")
-    assert aircomp.CommunicationLayer.load("256x64").codebook.shape == (64, 32)
+    CommunicationLayer.load("64x32").save("256x64")
+    Path("128x64").mkdir()
+
+
+def test_a_directory_does_not_replace_the_layer_of_its_name(namesake, capsys):
+    assert CommunicationLayer.load().codebook.shape == (128, 64)
+    assert CommunicationLayer.load("256x64").codebook.shape == (256, 64)
+    assert UplinkSettings(layer="256x64").layer == Path("256x64")
+    assert aircomp.make_uplink("amp-da-net").codebook.shape == (128, 64)
+    run([])
+    assert "256x64" in capsys.readouterr().out
+
+
+def test_a_directory_of_that_name_is_meant_by_its_path(namesake):
+    assert CommunicationLayer.load("./256x64").codebook.shape == (64, 32)
+    assert UplinkSettings(layer="./256x64").layer == Path("256x64").absolute()
+
+
+@pytest.mark.parametrize("words", [["--layer", "./256x64"], ["--uplink.layer=./256x64"], ["--layer", "256x64/"]])
+def test_the_command_line_takes_the_directory_by_its_path(namesake, capsys, words):
+    cost = ["cost", "--parameters", "2000", "--uplink", "amp-da-net", "--uplink.quantize.num-codewords", "64"]
+    assert call(*cost, *words) == 0
+    assert call(*cost, "--layer", "256x64") == 2
+    assert "256x64 has 256 codewords, but 64 are asked for" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("budget", "name"), [(1.6, "128x32"), (3.2, "256x64"), (5.0, "256x64"), (100, "256x128")])

@@ -61,12 +61,20 @@ def parse(options: type[T], args: Sequence[str], prog: str, default: T | None = 
         raise unknown_name("shell", args[1], SHELLS)
     try:
         with contextlib.redirect_stderr(said), _wide(not {"-h", "--help"} & set(args)):
-            found = tyro.cli(options, args=list(args), prog=prog, description=inspect.getdoc(options), **keywords)
+            words = [_with_whole_path(word) for word in args]
+            found = tyro.cli(options, args=words, prog=prog, description=inspect.getdoc(options), **keywords)
         return _checked(found)
     except SystemExit as stop:
         if not stop.code:
             raise
         raise ConfigError(f"{_sentence(said.getvalue())}; see {prog} --help") from None
+
+
+def _with_whole_path(word: str) -> str:
+    """Write `./128x64` and `128x64/` in full: tyro's paths drop the slash, which tells them from a layer of the package."""
+    flag, equals, path = word.rpartition("=")
+    sizes = "/" in path and re.fullmatch(r"\d+x\d+", os.path.normpath(path))
+    return f"{flag}{equals}{os.path.abspath(path)}" if sizes else word
 
 
 def _checked(options: T) -> T:

@@ -115,7 +115,8 @@ class CommunicationLayer:
         """Read a layer directory, or a layer that comes with the package by its name (`aircomp layers` lists them).
 
         Args:
-            directory: The directory or the name; by default the package's layer of the paper's sizes, 128x64.
+            directory: The directory or the name; by default the package's layer of the paper's sizes, 128x64. A directory
+                that has such a name is meant by `"./128x64"`.
             snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
             device: Where to compute.
 
@@ -264,8 +265,8 @@ def _hub_mixin() -> Any:  # Any: a class that exists only where huggingface_hub 
         def _from_pretrained(
             cls, *, model_id: str, snr_reference: SnrReference = "round", device: str = "cpu", **download: Any
         ) -> Any:
-            directory = model_id
-            if not Path(model_id).is_dir():
+            directory = Path(model_id).absolute()  # a bare name could be that of a layer of the package
+            if not directory.is_dir():
                 directory = snapshot_download(model_id, allow_patterns=["layer.*"], **download)
             return CommunicationLayer.load(directory, snr_reference=snr_reference, device=device)
 

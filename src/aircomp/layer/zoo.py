@@ -30,8 +30,12 @@ def layer_names() -> list[str]:
 
 
 def is_name(given: str | Path) -> bool:
-    """Tell whether a layer of the package is meant: its name, where no file or directory is called so."""
-    return str(given) in [*layer_names(), DEFAULT] and not Path(given).exists()
+    """Tell whether a layer of the package is meant: its name alone, whatever lies in the working directory.
+
+    >>> is_name("128x64"), is_name("./128x64")
+    (True, False)
+    """
+    return str(given) in [*layer_names(), DEFAULT]
 
 
 def layer_sizes(name: str) -> tuple[int, int]:

@@ -114,7 +114,7 @@ class UplinkSettings(Settings):
     """Kind of random-access codebook; auto: what each decoder was designed for; layer: a trained one."""
     layer: Path | None = None
     """Directory of a trained communication layer, analog code, joint code or blind receiver, or the name of a layer of the
-    package (`aircomp layers`); by default the package's, of the sizes set here."""
+    package (`aircomp layers`; `./128x64` is a directory); by default the package's, of the sizes set here."""
     codeword_length: int = Field(default=64, ge=1)
     """Real channel uses of one slot (paper: l = 64); two-bases needs a power of two."""
     energy: Literal["equal", "matched"] = "equal"
@@ -154,7 +154,10 @@ class UplinkSettings(Settings):
     receiver_csi: ReceiverCsiSettings = ReceiverCsiSettings()
     tuma: TumaSettings = TumaSettings()
 
-    _absolute = field_validator("layer")(lambda path: path if path is not None and is_name(path) else absolute(path))
+    @field_validator("layer", mode="before")  # before: as a path, "./128x64" would be the name "128x64"
+    @classmethod
+    def _absolute(cls, given: object) -> object:
+        return absolute(Path(given)) if isinstance(given, str | Path) and not is_name(given) else given
 
     def of_decoder(self, name: str) -> Settings | None:
         """Return the options of a decoder, if it has any."""
