@@ -169,6 +169,15 @@ def test_who_takes_more_air_than_the_others_is_named():
     assert [(row["scheme"], row["reason"]) for row in unequal(rows)] == [("mine", reason), ("other", reason)]
 
 
+def test_who_takes_more_air_than_the_others_does_not_win(small, tmp_path):
+    (tmp_path / "loud.toml").write_text('[uplink]\nname = "baa"\ncodeword_length = 128\n')
+    found = aircomp.arena([small], ["baa", str(tmp_path / "loud.toml")], seeds=1, out=tmp_path)
+    assert [row["scheme"] for row in found.failed] == ["loud", "loud"]
+    assert row_of(found, "loud", 0.0)["raw_nmse"] < row_of(found, "baa", 0.0)["raw_nmse"]
+    assert [row["winner"] for row in found.winners] == ["baa", "baa"]
+    assert not any("runner_up" in row for row in found.winners)
+
+
 def test_points_of_accuracy_are_better_when_higher():
     assert MEASURES["training"].margin(0.9, 0.8) == pytest.approx(10)
     assert MEASURES["round"].margin(0.1, 1.0) == pytest.approx(10)

@@ -102,8 +102,14 @@ def compare(
     keys = ("challenge", "value", "scheme", "ours", "side_information")
     rows = [_without_empty(row) for row in over_seeds(found, keys, fields)]
     axes = {name: label_of(challenge.axis) for name, challenge in plan.chosen().items()}
-    won = [row | {"axis": axes[row["challenge"]]} for row in winners(rows, measure)]
-    return Comparison(plan, rows, won, refused, failed + unequal(rows), curves_of(found))
+    uneven = unequal(rows)
+    equal = [row for row in rows if _place(row) not in map(_place, uneven)]
+    won = [row | {"axis": axes[row["challenge"]]} for row in winners(equal, measure)]
+    return Comparison(plan, rows, won, refused, failed + uneven, curves_of(found))
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    return row["challenge"], row["value"], row["scheme"]
 
 
 def curves_of(found: Sequence[tuple[Row, Payload]]) -> list[Row]:
