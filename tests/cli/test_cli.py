@@ -1,6 +1,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -123,6 +124,15 @@ def test_cost_tells_of_every_scheme_where_none_is_named(tmp_path, monkeypatch):
     rows = read_json(tmp_path / "result.json")["rows"]
     assert [row["uplink"] for row in rows] == aircomp.uplink_names()
     assert all((row["channel_uses"] > 0) == (row["uplink"] != "ideal") for row in rows)
+
+
+@pytest.mark.parametrize("name", ["joint-net", "learned-analog", "blind-net"])
+def test_cost_takes_a_layer_for_every_scheme_that_has_one(name, capsys):
+    layer = Path(aircomp.__file__).parent / "weights" / name
+    assert call("cost", "--parameters", "2000", "--uplink", name, "--layer", layer) == 0
+    for others in (["--uplink", "gamp"], []):  # without a scheme it is for one of four
+        assert call("cost", "--parameters", "2000", "--layer", layer, *others) == 2
+        assert "name the one that it is for (amp-da-net, learned-analog," in capsys.readouterr().err
 
 
 def test_cost_counts_the_learned_decoders_convolutions(tmp_path):

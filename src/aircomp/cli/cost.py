@@ -19,7 +19,7 @@ from aircomp.layer import layer_names
 from aircomp.measure.fields import columns_of
 from aircomp.uplinks.cost import Radio, round_cost
 from aircomp.uplinks.schemes import make_uplink, uplink_names
-from aircomp.uplinks.settings import UplinkSettings
+from aircomp.uplinks.settings import TRAINED, UplinkSettings
 
 COLUMNS = (
     "uplink",
@@ -74,9 +74,12 @@ def run(args: Sequence[str]) -> None:
     """Parse, compute, print."""
     options = parse(Options, with_full_names(args, _full_name), "cost")
     num_params, settings = count_parameters(options.model, options.parameters), options.settings
-    takes_layer = not options.uplink or "amp-da-net" in options.uplink or settings.codebook == "layer"
+    takes_layer = set(TRAINED) & set(options.uplink) or (options.uplink and settings.codebook == "layer")
     if settings.layer is not None and not takes_layer:
-        raise ConfigError("a layer was given, but no uplink takes one; add amp-da-net, or --uplink.codebook layer")
+        raise ConfigError(
+            "a layer was given, but no --uplink that takes one; name the one that it is for "
+            f"({', '.join(TRAINED)}), or add --uplink.codebook layer"
+        )
     rows = [
         round_cost(
             make_uplink(settings.changed(name=name)), num_params, options.num_active, Radio(options.bandwidth_hz)

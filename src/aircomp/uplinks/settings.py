@@ -49,6 +49,8 @@ _SLOTS = needs("name", Except("ideal"))
 _UNCODED = ("ideal", *PILOTED, *TDMA, "tdma-coded", *VOTE, JOINT, LATTICE)
 _DIGITAL = needs("name", Except(*_UNCODED))
 
+TRAINED = ("amp-da-net", LEARNED_ANALOG, BLIND_NET, JOINT_NET)
+"""The schemes that take a layer."""
 UNEQUAL = ("gamp", "posterior")
 """The decoders for codewords that differ in energy."""
 
@@ -59,7 +61,7 @@ class UplinkSettings(Settings):
     NEEDS: ClassVar[NeedsTable] = {
         "codebook": _DIGITAL + needs("name", Except(JOINT_NET)),
         "layer": (
-            Needs({"name": ("amp-da-net", LEARNED_ANALOG, BLIND_NET, JOINT_NET), "codebook": ("layer",)}, refused=True),
+            Needs({"name": TRAINED, "codebook": ("layer",)}, refused=True),
             *needs("name", Except(*(name for name in _UNCODED if name != LEARNED_ANALOG))),
         ),
         "codeword_length": needs("name", Except("ideal", LEARNED_ANALOG)) + needs("layer", None),
