@@ -126,6 +126,28 @@ def test_cost_tells_of_every_scheme_where_none_is_named(tmp_path, monkeypatch):
     assert all((row["channel_uses"] > 0) == (row["uplink"] != "ideal") for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("channelcomp", "40 devices may send at once, but uplink = 'channelcomp' is for 16 at most"),
+        ("receiver-csi", "40 devices need a pilot each, but uplink.receiver_csi.pilots = 1 has room for 31"),
+    ],
+)
+def test_cost_refuses_more_devices_than_a_scheme_serves(name, message, capsys):
+    assert call("cost", "--parameters", "2000", "--num-active", "40", "--uplink", name) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_cost_of_all_schemes_leaves_out_what_cannot_be_sent(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("aircomp.uplinks.cost.decoding_flops", lambda *_: 0.0)  # which takes seconds
+    assert call("cost", "--parameters", "2000", "--num-active", "40", "--out", tmp_path) == 0
+    result, names = read_json(tmp_path / "result.json"), ["receiver-csi", "channelcomp"]
+    assert list(result["config"]["left_out"]) == names
+    assert [row["uplink"] for row in result["rows"]] == [name for name in aircomp.uplink_names() if name not in names]
+    assert "left out: channelcomp: 40 devices may send at once" in capsys.readouterr().out
+    assert call("cost", "--parameters", "2000", "--num-active", "0") == 2
+
+
 @pytest.mark.parametrize("name", ["joint-net", "learned-analog", "blind-net"])
 def test_cost_takes_a_layer_for_every_scheme_that_has_one(name, capsys):
     layer = Path(aircomp.__file__).parent / "weights" / name

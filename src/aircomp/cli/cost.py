@@ -58,7 +58,7 @@ class Options:
     parameters: int | None = None
     """Number of parameters, instead of a model."""
     uplink: tuple[str, ...] = ()
-    """Schemes to compare; all by default."""
+    """Schemes to compare; by default all that can be sent so."""
     num_active: int = 10
     """Devices that transmit."""
     bandwidth_hz: float = 1e6
@@ -80,17 +80,23 @@ def run(args: Sequence[str]) -> None:
             "a layer was given, but no --uplink that takes one; name the one that it is for "
             f"({', '.join(TRAINED)}), or add --uplink.codebook layer"
         )
-    rows = [
-        round_cost(
-            make_uplink(settings.changed(name=name)), num_params, options.num_active, Radio(options.bandwidth_hz)
-        )
-        for name in options.uplink or _available()
-    ]
+    rows, left_out = [], {}
+    for name in options.uplink or _available():
+        try:
+            uplink = make_uplink(settings.changed(name=name))
+            rows.append(round_cost(uplink, num_params, options.num_active, Radio(options.bandwidth_hz)))
+        except ConfigError as error:
+            if options.uplink or not rows:  # the first of all schemes refuses only what none can take
+                raise
+            left_out[name] = str(error)
     if options.out is not None:
         config = {"num_parameters": num_params, "uplink": settings.model_dump(mode="json", exclude={"name"})}
+        config |= {"left_out": left_out}
         with open_directory(options.out, "cost", overwrite=options.overwrite):
             results.write_result(options.out / "result.json", "cost", config, 0, rows)
     print_table(f"one round, {num_params:,} parameters, {options.num_active} devices", rows, columns_of(COLUMNS))
+    for name, reason in left_out.items():
+        print(f"left out: {name}: {reason}")
 
 
 def _full_name(path: str) -> str:

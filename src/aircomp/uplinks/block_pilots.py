@@ -75,6 +75,10 @@ class BlockPilots(ABC):
         return pilots.unflatten(1, (len(data), self.pilots)).flatten(2), data
 
     @abstractmethod
+    def check_devices(self, devices: int) -> None:
+        """Refuse more devices than there are pilots for."""
+
+    @abstractmethod
     def send(self, indices: Int[Tensor, "devices data"], codebook: Float[Tensor, "codewords uses"]) -> Signal:
         """Put the pilots before the data of every block."""
 

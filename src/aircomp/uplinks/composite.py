@@ -31,6 +31,9 @@ from aircomp.uplinks.radio import joined
 class CompositePilot(BlockPilots):
     """One sequence that all devices send."""
 
+    def check_devices(self, devices: int) -> None:
+        """Take any number: they share the pilot."""
+
     def send(self, indices: Int[Tensor, "devices data"], codebook: Float[Tensor, "codewords uses"]) -> WithPilots:
         """Put the pilot before the data of every block."""
         return WithPilots(Codewords(indices, codebook), pilot_sequence(self.uses), self.places)

@@ -19,7 +19,8 @@ from aircomp.common.checks import check_methods, check_number, check_type
 from aircomp.common.results import Row
 from aircomp.decode.amp_da_net import AmpDaNetDecoder
 from aircomp.quantize.fragment import num_slots
-from aircomp.uplinks.base import Announced, Sent, Uplink
+from aircomp.uplinks.base import Announced, Sent, Uplink, check_devices
+from aircomp.uplinks.block_pilots import BlockPilotsUplink
 from aircomp.uplinks.digital import DigitalUplink
 from aircomp.uplinks.ideal import IdealUplink
 from aircomp.uplinks.meter import Air, measure
@@ -51,8 +52,15 @@ class Radio:
 
 
 def round_cost(uplink: Uplink, num_params: int, num_active: int, radio: Radio) -> Row:
-    """Return the cost of one round as a row of a result: its air, and the base station's work."""
+    """Return the cost of one round as a row of a result: its air, and the base station's work.
+
+    Raises:
+        ConfigError: If the scheme cannot serve so many devices.
+    """
     row = air_cost(uplink, num_params, num_active, radio)
+    check_devices(uplink, num_active)
+    if isinstance(uplink, BlockPilotsUplink):
+        uplink.plan(row["num_slots"]).check_devices(num_active)
     return row | {"base_station_gflop": decoding_flops(uplink, num_params, num_active) / 1e9}
 
 

@@ -36,19 +36,23 @@ class OwnPilots(BlockPilots):
         """What devices send in the pilots of a block: energy one in every slot."""
         return own_sequences(self.pilots * self.uses // 2, float(self.pilots))
 
-    def send(self, indices: Int[Tensor, "devices data"], codebook: Float[Tensor, "codewords uses"]) -> WithOwnPilots:
-        """Put the pilots before the data of every block.
+    def check_devices(self, devices: int) -> None:
+        """Refuse more devices than sequences.
 
         Raises:
-            ConfigError: If there are more devices than sequences.
+            ConfigError: Saying how many pilots they need.
         """
         room = len(self.sequences) - 1  # what nobody sends tells the noise
-        if len(indices) > room:
-            needed = -(-2 * (len(indices) + 1) // self.uses)
+        if devices > room:
+            needed = -(-2 * (devices + 1) // self.uses)
             raise ConfigError(
-                f"{len(indices)} devices need a pilot each, but uplink.receiver_csi.pilots = {self.pilots} has room for "
+                f"{devices} devices need a pilot each, but uplink.receiver_csi.pilots = {self.pilots} has room for "
                 f"{room} in a coherence block; expected at least {needed}"
             )
+
+    def send(self, indices: Int[Tensor, "devices data"], codebook: Float[Tensor, "codewords uses"]) -> WithOwnPilots:
+        """Put the pilots before the data of every block."""
+        self.check_devices(len(indices))
         of_block = unpack(self.sequences, self.pilots * self.uses)[: len(indices)].unflatten(
             1, (self.pilots, self.uses)
         )
