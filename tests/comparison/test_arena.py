@@ -11,7 +11,7 @@ from aircomp.comparison.entrants import ROBUST, entrant_names, find_entrant
 from aircomp.comparison.judge import CONFIDENCE, MEASURES, compared, winners
 from aircomp.comparison.page import command_of
 from aircomp.comparison.run import Plan, jobs_of, unequal
-from aircomp.errors import ConfigError
+from aircomp.errors import ArtefactError, ConfigError
 from aircomp.reproduce.verdicts import interval
 
 USES = {"analog": 640.0, "mine": 705.0, "perfect": 0.0, "baa": 576.0, "other": 705.0}
@@ -104,6 +104,13 @@ def test_a_scheme_of_ones_own_and_a_file_take_part(small, tmp_path, monkeypatch,
 def test_unknown_names_are_refused_with_the_nearest(given, sentence, small):
     with pytest.raises(ConfigError, match=sentence):
         aircomp.arena(**({"challenges": [small]} | given))
+
+
+def test_a_missing_file_is_named_with_the_presets_that_there_are(small):
+    with pytest.raises(ArtefactError, match=r"missing.toml does not exist; give a preset \(awgn, .*\) or a TOML file"):
+        aircomp.arena(["missing.toml"])
+    with pytest.raises(ArtefactError, match=r"missing.toml does not exist; check the path"):
+        aircomp.arena([small], ["analog", "missing.toml"])
 
 
 def test_a_scheme_that_cannot_serve_is_shown_as_such(small):

@@ -8,7 +8,7 @@ import difflib
 import logging
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -178,10 +178,11 @@ class Presets(Generic[S]):
         return read_settings(self.model, path, self.names())
 
 
-def read_settings(model: type[S], path: Path, presets: Iterable[str]) -> S:
+def read_settings(model: type[S], path: Path, presets: Sequence[str] = ()) -> S:
     """Read settings from a TOML file; `presets` are the names to offer where there is no such file."""
     if not os.path.lexists(path):
-        raise ArtefactError(f"{path} does not exist; give a preset ({', '.join(presets)}) or a TOML file")
+        offer = f"give a preset ({', '.join(presets)}) or a TOML file" if presets else "check the path"
+        raise ArtefactError(f"{path} does not exist; {offer}")
     try:
         return model.parse(read_toml(path))
     except ConfigError as error:

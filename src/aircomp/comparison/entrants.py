@@ -92,7 +92,7 @@ class _File(Settings):
 
 
 def _from_file(path: Path) -> Entrant:
-    return Entrant(path.stem, _flat(read_settings(_File, path, ()).model_dump(mode="json", exclude_unset=True)))
+    return Entrant(path.stem, _flat(read_settings(_File, path).model_dump(mode="json", exclude_unset=True)))
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
