@@ -79,8 +79,10 @@ def test_sizes_without_a_layer_are_refused_by_those_that_have_one():
     with pytest.raises(ConfigError, match=r"no layer for 100 codewords of 64 channel uses; take .*128x64, 256x64"):
         layer_for(100, 64)
     settings = UplinkSettings(name="amp-da-net", layer=Path("64x32"))
-    with pytest.raises(ConfigError, match=r"64x32 has 64 codewords, but 128 are asked for; .*\(128x32, 128x64\)"):
+    fits = r"has 64 codewords, but 128 are asked for; .*\(128x32, 128x64\), or set uplink.quantize.num_codewords = 64 "
+    with pytest.raises(ConfigError, match=fits):
         aircomp.make_uplink(settings)
+    assert len(aircomp.make_uplink(settings.changed(**{"quantize.num_codewords": 64})).codebook) == 64
 
 
 def test_the_command_lists_them_and_picks_one(capsys, tmp_path):

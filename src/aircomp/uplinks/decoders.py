@@ -165,7 +165,8 @@ def _layer(choice: DecoderChoice) -> CommunicationLayer:
         fitting = [name for name in layer_names() if layer_sizes(name)[0] == n]
         raise ConfigError(
             f"the layer {choice.layer} has {len(layer.codebook)} codewords, but {n} are asked for; "
-            f"make them equal, or take a layer that fits ({', '.join(fitting) or 'none comes with the package'})"
+            f"take a layer that fits ({', '.join(fitting) or 'none comes with the package'}), or set "
+            f"uplink.quantize.num_codewords = {len(layer.codebook)} (for saved rounds: in aircomp collect)"
         )
     return layer
 
