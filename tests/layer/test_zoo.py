@@ -90,6 +90,8 @@ def test_the_command_lists_them_and_picks_one(capsys, tmp_path):
     rows = json.loads((tmp_path / "out" / "result.json").read_text())["rows"]
     assert [row["layer"] for row in rows] == NAMES
     assert all(row["count_accuracy_10db"] > row["count_accuracy_0db"] for row in rows)
-    assert "256x128" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "256x128" in said
+    assert "the schemes blind-net, joint-net, learned-analog bring theirs and need no --layer" in said
     run(["--uses-per-parameter", "1.6"])
     assert "128x32" in capsys.readouterr().out

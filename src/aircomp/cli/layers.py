@@ -56,7 +56,7 @@ def run(args: Sequence[str]) -> None:
             results.write_result(options.out / "result.json", "layers", config, 0, rows)
     print_table(f"layers of the package, fragments of {options.fragment_length} parameters", rows, columns_of(rows[0]))
     if options.uses_per_parameter is None:
-        print(f"trained as well, for the schemes of these names: {', '.join(OTHERS)}")
+        print(f"trained as well: the schemes {', '.join(OTHERS)} bring theirs and need no --layer")
 
 
 def _row(name: str, fragment_length: int) -> Row:
