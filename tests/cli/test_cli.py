@@ -89,6 +89,16 @@ def test_default_directories_are_new_each_time(tmp_path, monkeypatch):
         (["data", "lst"], "did you mean 'list'"),
         (["cost"], "--model"),
         (["cost", "--parameters", "-1"], "parameters is -1; expected an integer of at least 1"),
+        (
+            ["cost", "--parameters", "11e6"],
+            "--parameters: '11e6' was given; expected None or a whole number in digits; see",
+        ),
+        (["cost", "--num-active", "1e3"], "--num-active: '1e3' was given; expected a whole number in digits; see"),
+        (["cost", "--bandwidth-hz", "fast"], "--bandwidth-hz: 'fast' was given; expected a number; see"),
+        (
+            ["simulate", "digits", "--uplink.repeat", "x"],
+            "'x' was given; expected auto or a whole number in digits; see",
+        ),
         (["bench", "decod"], "did you mean 'decode'"),
         (["bench"], "no subcommand was given"),
         (["data"], "no subcommand was given"),

@@ -36,6 +36,15 @@ T = TypeVar("T")
 S = TypeVar("S", bound=Settings)
 SHELLS = ("bash", "zsh", "tcsh", "fish")
 """That tyro completes words for."""
+PLAIN = {
+    r"no type matching (\S+) could be instantiated from \[(.*)\]$": r"\2 was given; expected \1",
+    r"invalid literal for int\(\) with base 10: (.*)": r"\1 was given; expected INT",
+    r"could not convert string to float: (.*)": r"\1 was given; expected FLOAT",
+    r"expected \{(\w+)\}\|": r"expected \1 or ",
+    r"(expected|or) INT$": r"\1 a whole number in digits",
+    r"(expected|or) FLOAT$": r"\1 a number",
+}
+"""What tyro and Python say of a value of the wrong type, and plain words for it."""
 
 
 class Terminal(Console):
@@ -126,6 +135,8 @@ def _sentence(box: str) -> str:
         return "the arguments cannot be parsed"
     said = " ".join(paragraph).removeprefix("Error parsing ").rstrip(".:")
     said = re.sub(r"^(experiment|settings)[.:] ?", "", said)
+    for pattern, plain in PLAIN.items():
+        said = re.sub(pattern, plain, said)
     rest = lines[len(paragraph) :]
     if "Unrecognized options:" in rest:  # beside what is missing
         unknown = rest[rest.index("Unrecognized options:") + 1]
