@@ -68,7 +68,8 @@ COMMANDS_INTRODUCTION = """# Command line
 
 Every command has `--help` and `--version`. Results go to `--out`, in most commands by default a new directory under `runs/`.
 What is random derives from `--seed`, or from as many seeds as `--seeds` says. A finished run is never overwritten without
-`--overwrite`. The [glossary](../concepts/glossary.md) explains the terms, [Files](files.md) says what is written, and
+`--overwrite`. Two commands go on in the same directory: `arena` and `reproduce` keep the jobs that are done and write their
+page anew. The [glossary](../concepts/glossary.md) explains the terms, [Files](files.md) says what is written, and
 [Logging and shell completion](../howto/shell.md) lists the exit codes.
 """
 

@@ -61,7 +61,8 @@ class Options:
     list: tyro.conf.FlagCreatePairsOff[bool] = False
     """List the challenges and stop."""
     out: Annotated[Path, tyro.conf.arg(help_behavior_hint="(default: runs/arena)")] = Path("runs/arena")
-    """Directory for report.html, result.json and finished jobs; an interrupted comparison goes on there."""
+    """Directory for report.html, result.json and finished jobs; an interrupted comparison goes on there, and another one
+    keeps the jobs and replaces the other files."""
     update_expected: tyro.conf.FlagCreatePairsOff[bool] = False
     """In a clone of the source: make what was measured the expected results of these challenges, and rewrite the tables
     and figures of docs/."""
