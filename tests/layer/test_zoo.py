@@ -8,8 +8,9 @@ import pytest
 import aircomp
 from aircomp import CommunicationLayer
 from aircomp.cli.layers import run
+from aircomp.decode.amp_da_net import OFF_RANGE
 from aircomp.errors import ConfigError
-from aircomp.layer.zoo import layer_for, layer_names, layer_sizes, pick_layer
+from aircomp.layer.zoo import bundled, layer_for, layer_names, layer_sizes, pick_layer
 from aircomp.uplinks.settings import UplinkSettings
 from helpers.commands import call
 
@@ -25,6 +26,15 @@ def test_each_loads_by_its_name_and_has_the_sizes_it_is_called_by(name):
     layer = CommunicationLayer.load(name)
     assert tuple(layer.codebook.shape) == layer_sizes(name)
     assert layer.num_active_range == (1, 64)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_card_says_from_how_many_devices_on_there_is_a_warning(name):
+    with bundled(name) as directory:
+        card = (directory / "README.md").read_text()
+    low, high = CommunicationLayer.load(name).num_active_range or (0, 0)
+    said = f"Trained with {low} to {high} devices. Beyond, it still decodes; beyond {high * OFF_RANGE:g}, a warning"
+    assert said in card
 
 
 @pytest.fixture
