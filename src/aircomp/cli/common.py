@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import tyro
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -240,17 +241,61 @@ def progress_bar(description: str, total: int) -> Iterator[tuple[Progress, TaskI
 
 
 def print_table(title: str, rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
-    """Print rows as a table: `columns` maps field names to headings. A single row is printed as a list."""
+    """Print rows as a table: `columns` maps field names to headings. A single row is printed as a list.
+
+    Words and numbers are never cut. Columns that do not fit a terminal follow in further tables, each with the first column.
+    """
     if len(rows) == 1:
         rows = [{"what": heading, "value": _cell(rows[0].get(name))} for name, heading in columns.items()]
         columns = {"what": "", "value": ""}
-    table = Table(title=title, title_justify="left")
-    for heading in columns.values():
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(*(_cell(row.get(name)) for name in columns))
-    terminal = sys.stdout.isatty()
-    Terminal(file=sys.stdout, width=None if terminal else 140).print(table)  # a file has no edge to wrap at
+    printed = [[heading, *(_cell(row.get(name)) for row in rows)] for name, heading in columns.items()]
+    room = Terminal(file=sys.stdout).width if sys.stdout.isatty() else sys.maxsize  # a file has no edge to wrap at
+    for place, part in enumerate(_side_by_side(printed, room)):
+        widths = _widths(part, room)
+        table = Table(title=title if place == 0 else None, title_justify="left")
+        for (heading, *cells), width in zip(part, widths, strict=True):
+            is_prose = any(cell_len(cell) > LONG_CELL for cell in cells)
+            table.add_column(heading, justify="left" if is_prose else "right", width=width)
+        for cells in zip(*(column[1:] for column in part), strict=True):
+            table.add_row(*cells)
+        Terminal(file=sys.stdout, width=_total(widths)).print(table)
+
+
+Column = list[str]
+"""A heading, and the cells below it."""
+LONG_CELL = 32
+"""Characters of a cell that stay on one line; a longer one may wrap between words."""
+
+
+def _side_by_side(columns: Sequence[Column], room: int) -> list[list[Column]]:
+    """Split columns into parts that fit the room, each of which begins with the first column."""
+    first, *rest = columns
+    parts = [[first]]
+    for column in rest:
+        if len(parts[-1]) > 1 and _total(map(_least_width, [*parts[-1], column])) > room:
+            parts.append([first])
+        parts[-1].append(column)
+    return parts
+
+
+def _widths(columns: Sequence[Column], room: int) -> list[int]:
+    """Return the widths of columns: one line for every cell and heading, or else the room goes to what lacks most."""
+    widths, wanted = [_least_width(column) for column in columns], [max(map(cell_len, column)) for column in columns]
+    for _ in range(min(room - _total(widths), sum(wanted) - sum(widths))):
+        lacking = [want - width for want, width in zip(wanted, widths, strict=True)]
+        widths[lacking.index(max(lacking))] += 1
+    return widths
+
+
+def _least_width(column: Column) -> int:
+    """Return the width that a column needs so that no word is cut, and only headings and long cells wrap."""
+    words = [cell_len(word) for text in column for word in text.split()]
+    return max([*words, *(min(cell_len(cell), LONG_CELL) for cell in column[1:])], default=0)
+
+
+def _total(widths: Iterable[int]) -> int:
+    """Return the width of a table: a column has a blank on either side, and a line beside it."""
+    return sum(width + 3 for width in widths) + 1
 
 
 def _cell(value: Any) -> str:

@@ -1,0 +1,59 @@
+import io
+import re
+
+import pytest
+
+from aircomp.cli.common import print_table
+
+PROSE = "the mean energy of what devices want to send, which sets their common scale"
+ROWS = [
+    {"uplink": "md-aircomp-plus", "channel_uses": 863168, "energy": 13487.0, "error": 0.03635, "told": PROSE},
+    {"uplink": "amp-da", "channel_uses": 0, "energy": None, "error": 1.25, "told": "none"},
+]
+COLUMNS = {
+    "uplink": "uplink",
+    "channel_uses": "channel uses of a round",
+    "energy": "energy per device (codewords)",
+    "error": "error of the decoded update",
+    "told": "side information",
+}
+
+
+class Screen(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def printed(monkeypatch):
+    """Print a table on a terminal of some columns, or into a file; return its lines."""
+
+    def lines(rows, columns, width=None):
+        out = io.StringIO() if width is None else Screen()
+        monkeypatch.setattr("sys.stdout", out)
+        monkeypatch.setenv("COLUMNS", str(width or 80))
+        print_table("a table", rows, columns)
+        return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+
+    return lines
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 100, 140])
+def test_a_table_cuts_no_word_and_no_number_on_any_terminal(width, printed):
+    lines = printed(ROWS, COLUMNS, width)
+    words = {word for line in lines for word in line.split()}
+    assert {"md-aircomp-plus", "863168", "1.349e+04", "0.03635", "(codewords)", *PROSE.split()} <= words
+    assert "…" not in "".join(lines)
+    assert width < 60 or max(map(len, lines)) <= width
+
+
+def test_columns_that_do_not_fit_follow_in_a_further_table_with_the_names(printed):
+    lines = printed(ROWS, COLUMNS, 60)
+    assert sum("md-aircomp-plus" in line for line in lines) == sum(line.startswith("┏") for line in lines) == 2
+    assert sum("a table" in line for line in lines) == 1
+
+
+def test_a_file_has_no_edge(printed):
+    lines = printed(ROWS, COLUMNS)
+    assert len(lines) == 7  # a title, a heading between rules, two rows and a rule
+    assert PROSE in lines[4]
