@@ -42,7 +42,7 @@ def printed(monkeypatch):
 def test_a_table_cuts_no_word_and_no_number_on_any_terminal(width, printed):
     lines = printed(ROWS, COLUMNS, width)
     words = {word for line in lines for word in line.split()}
-    assert {"md-aircomp-plus", "863168", "1.349e+04", "0.03635", "(codewords)", *PROSE.split()} <= words
+    assert {"md-aircomp-plus", "863,168", "13,487", "0.03635", "(codewords)", *PROSE.split()} <= words
     assert "…" not in "".join(lines)
     assert width < 60 or max(map(len, lines)) <= width
 
@@ -57,3 +57,11 @@ def test_a_file_has_no_edge(printed):
     lines = printed(ROWS, COLUMNS)
     assert len(lines) == 7  # a title, a heading between rules, two rows and a rule
     assert PROSE in lines[4]
+
+
+def test_numbers_have_four_digits_and_thousands_are_set_apart(printed):
+    numbers = (999.94, 999.96, 13487.4, 863168, 10**17 + 1, 2e9, -1234.5, 5e-7, 12.0, True, "2024")
+    lines = printed([{str(i): number for i, number in enumerate(numbers)}], {str(i): "" for i in range(len(numbers))})
+    shown = [line.split("│")[2].strip() for line in lines if line.startswith("│")]
+    large = "100,000,000,000,000,001"
+    assert shown == ["999.9", "1,000", "13,487", "863,168", large, "2e+09", "-1,234", "5e-07", "12", "True", "2024"]

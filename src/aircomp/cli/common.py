@@ -301,4 +301,6 @@ def _total(widths: Iterable[int]) -> int:
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 999.95 <= abs(value) < 1e9 else f"{value:.4g}"  # 999.95 has four digits as 1,000
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
