@@ -50,4 +50,6 @@ def test_the_command_writes_a_page_and_the_numbers(tmp_path, capsys):
     assert page.count("<figure>") == 4
     rows = json.loads((tmp_path / "out" / "result.json").read_text())["rows"]
     assert [row["layer"] for row in rows] == [0, 1, 2, 3, 4]
-    assert "report.html" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "report.html" in said
+    assert "count accuracy, whole round" in said  # beside numbers of one slot

@@ -62,6 +62,9 @@ FIELDS = {
         "count accuracy",
         "One minus the ℓ1 error of the integer counts over their sum, clipped to [0, 1] in each slot, averaged over slots.",
     ),
+    "round_count_accuracy": Field(
+        "count accuracy, whole round", "The count accuracy over all slots of the round of which one slot is shown."
+    ),
     "count_nmse": Field(
         "count NMSE", "The squared error of the soft counts over the squared norm of the counts, over all slots."
     ),

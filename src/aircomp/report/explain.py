@@ -15,6 +15,7 @@ from aircomp.decode.amp_da_net import AmpDaNet
 from aircomp.decode.rounding import conclude
 from aircomp.encode.codebook import count
 from aircomp.layer import CommunicationLayer
+from aircomp.measure.fields import label_of
 from aircomp.measure.metrics import count_accuracy
 from aircomp.report.figures import bars, heatmap, lines
 from aircomp.report.page import Figure, Section, write_page
@@ -151,7 +152,7 @@ def figures_of(trace: Trace) -> tuple[Figure, ...]:
         lines(
             accuracy,
             x="after layer",
-            y="count accuracy",
+            y=label_of("round_count_accuracy"),
             title="The whole round, had it stopped there",
             alt=f"Count accuracy of the round rises from {trace.round_accuracy[0]:.2f} to {trace.round_accuracy[-1]:.2f}.",
             limits=(-0.02, 1.02),
@@ -167,7 +168,7 @@ def rows_of(trace: Trace) -> list[Row]:
             "residual": trace.residuals[step].item(),
             "sum_of_soft_counts": trace.num_active[step].item(),
             "slot_error": (trace.estimates[step] - trace.truth).abs().sum().item(),
-            "count_accuracy": trace.round_accuracy[step],
+            "round_count_accuracy": trace.round_accuracy[step],
         }
         for step in range(len(trace.estimates))
     ]
