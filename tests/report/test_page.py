@@ -273,6 +273,25 @@ def test_a_logarithmic_figure_has_plain_numbers_on_it_and_leaves_zero_out():
     assert not any("mathdefault" in word for word in words)
 
 
+def ticks(points: list[tuple[float, float]], **axis: Any) -> tuple[list[str], list[str]]:
+    words = re.findall(r">([^<>]+)</text>", figures.lines({"a": points}, x="x", y="y", title="", alt="", **axis).svg)
+    return words[: words.index("x")], words[words.index("x") + 1 : words.index("y")]
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ((0.12, 0.41), ["0.15", "0.20", "0.30", "0.40"]),
+        ((0.55, 1.0), ["0.6", "0.8", "1.0"]),
+        ((1.99, 2.27), ["2.00", "2.05", "2.10", "2.15", "2.20", "2.25"]),
+        ((1200.0, 4000.0), ["1,500", "2,000", "3,000", "4,000"]),
+        ((0.09, 2.3), ["0.1", "0.2", "0.5", "1", "2"]),
+    ],
+)
+def test_ticks_of_a_logarithmic_axis_have_equal_decimals_within_a_decade(ends, expected):
+    assert ticks([(0, ends[0]), (1, ends[1])], log=True)[1] == expected
+
+
 def test_bars_say_their_values_and_heat_maps_their_cells():
     drawing = figures.bars(
         {"us": [("a", 1234, 100), ("b", 2)], "plain": [("a", 7)]}, x="slots/s", y="", title="", alt=""

@@ -324,14 +324,23 @@ def logarithmic(axis: "Axis", values: Sequence[float]) -> None:
     steps = (1.0,) if decades > 2 else (1.0, 2.0, 5.0) if decades > 0.7 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})  # type: ignore[attr-defined]
     axis.set_major_locator(LogLocator(subs=steps, numticks=9))
-    axis.set_major_formatter(lambda value, _: _power(value))
+    axis.set_major_formatter(lambda value, _: _power(value, _seen(axis)))
     axis.set_minor_formatter(NullFormatter())
 
 
-def _power(value: float) -> str:
-    """Write a tick of a logarithmic axis."""
+def _seen(axis: "Axis") -> list[float]:
+    """Return the ticks of an axis that lie between its ends."""
+    low, high = sorted(axis.get_view_interval())
+    return [tick for tick in axis.get_majorticklocs() if low <= tick <= high]
+
+
+def _power(value: float, ticks: Sequence[float]) -> str:
+    """Write a tick of a logarithmic axis; within a decade all ticks have as many decimals as the one that needs most."""
     if 1e-3 <= value < 1e5:
-        return cell_text(value)
+        alike = [value, *ticks] if ticks and max(ticks) < 10 * min(ticks) else [value]
+        rounded = [f"{tick:.9f}".rstrip("0") for tick in alike]  # a tick may be 0.30000000000000004
+        decimals = max(len(text.partition(".")[2]) for text in rounded)
+        return f"{value:,.{decimals}f}"
     exponent = math.floor(math.log10(value) + 1e-9)  # the logarithm of a power of ten may fall just short of it
     lead = value / 10.0**exponent
     power = "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
