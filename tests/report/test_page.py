@@ -292,6 +292,13 @@ def test_ticks_of_a_logarithmic_axis_have_equal_decimals_within_a_decade(ends, e
     assert ticks([(0, ends[0]), (1, ends[1])], log=True)[1] == expected
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 3, 4])
+def test_rounds_are_whole_numbers_on_an_axis_and_ratios_need_not_be(rounds):
+    whole = [str(number) for number in range(1, rounds + 1)]
+    assert ticks([(number, 0.5) for number in range(1, rounds + 1)])[0] == whole
+    assert ticks([(float(number), 0.5) for number in range(1, rounds + 1)])[0] != whole
+
+
 def test_bars_say_their_values_and_heat_maps_their_cells():
     drawing = figures.bars(
         {"us": [("a", 1234, 100), ("b", 2)], "plain": [("a", 7)]}, x="slots/s", y="", title="", alt=""

@@ -8,7 +8,7 @@ from typing import Any
 from aircomp.common.artefact import write_atomically
 from aircomp.fl.simulate import Simulation
 from aircomp.measure.fields import label_of
-from aircomp.report.figures import MARKERS, PALETTE, logarithmic
+from aircomp.report.figures import MARKERS, PALETTE, logarithmic, whole_numbers
 from aircomp.report.partition import draw_partition
 
 
@@ -38,7 +38,7 @@ def draw_curves(records: Sequence[dict[str, Any]], path: Path, *, title: str = "
         logarithmic(loss.yaxis, positive)
     for axes in (accuracy, loss):
         axes.grid(alpha=0.3)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        whole_numbers(axes.xaxis)
     loss.legend(frameon=False, fontsize="small")
     write_atomically(path, lambda temporary: figure.savefig(temporary, format="png", dpi=150))
     return path

@@ -99,6 +99,8 @@ def lines(
         for number, (label, reference) in enumerate((references or {}).items()):
             _reference(axes, number, label, reference, log=log)
         axes.set(xlabel=_label(x), ylabel=_label(y))
+        if all(isinstance(point[0], int) for points in series.values() for point in points):  # rounds, epochs, layers
+            whole_numbers(axes.xaxis)
         values = [point[1] for points in drawable.values() for point in points]
         if log and values:
             logarithmic(axes.yaxis, values)
@@ -326,6 +328,13 @@ def logarithmic(axis: "Axis", values: Sequence[float]) -> None:
     axis.set_major_locator(LogLocator(subs=steps, numticks=9))
     axis.set_major_formatter(lambda value, _: _power(value, _seen(axis)))
     axis.set_minor_formatter(NullFormatter())
+
+
+def whole_numbers(axis: "Axis") -> None:
+    """Make an axis have ticks at whole numbers only, be it a single one."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
 
 
 def _seen(axis: "Axis") -> list[float]:
