@@ -154,6 +154,18 @@ def test_runs_are_compared_by_what_differs(tmp_path):
     assert "x/run (gamp, 0 dB)" in section.figures[1].svg
 
 
+def test_runs_of_unequal_length_are_no_line(tmp_path):
+    paths = []
+    for snr_db, rounds in ((0.0, 25), (5.0, 25), (10.0, 12)):
+        row = {"uplink": "gamp", "snr_db": snr_db, "rounds": rounds, "test_accuracy_last5": 0.5}
+        paths.append(put_run(tmp_path / f"{rounds}-{snr_db:g}", "simulate", [row], {"rounds": rounds}))
+    (section,) = sections_of(paths)
+    lines = {label: len(points) for label, points in section.figures[0].points}
+    assert lines == {"gamp, rounds 25": 2, "gamp, rounds 12": 1}
+    (section,) = sections_of(paths[:2])
+    assert dict(section.figures[0].points).keys() == {"gamp"}
+
+
 def test_several_seeds_at_one_place_become_a_mean_and_its_spread():
     rows = [{"uplink": "gamp", "snr_db": 5.0, "test_accuracy_last5": a} for a in (0.4, 0.6)]
     rows += [{"uplink": "gamp", "snr_db": 9.0, "test_accuracy_last5": 0.9, "test_accuracy_last5_std": 0.03}]

@@ -95,7 +95,8 @@ def _simulate(runs: Sequence[Run], title: str = "Federated runs") -> Section:
         curves_of(decoded, "round", "update_nmse", "Error of the decoded update by round", log=True),
     ]
     if len({row["snr_db"] for row in rows if as_number(row.get("snr_db")) is not None}) > 1:
-        drawn.insert(0, accuracy_by_snr(rows, [name for name in extra if name != "seed"]))
+        unlike = ["rounds"] if varies(rows, "rounds") else []  # a shorter run is no point of a longer one's line
+        drawn.insert(0, accuracy_by_snr(rows, [*(name for name in extra if name != "seed"), *unlike]))
     table = table_of(
         "What the runs came to", rows, ("run", "uplink", "snr_db", *extra, "seeds", "rounds", *_ACCURACIES, *_COSTS)
     )
