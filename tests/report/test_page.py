@@ -333,6 +333,17 @@ def test_one_run_gets_its_page_beside_it_and_only_once(tmp_path, capsys):
     assert sorted(p.name for p in run.iterdir()) == ["report.html", "result.json"]
 
 
+@pytest.mark.parametrize(("command", "code"), [("simulate", 0), ("collect", 0), ("pretrain", 0), ("explain", 2)])
+def test_a_page_older_than_the_result_of_a_continued_run_is_replaced(command, code, tmp_path):
+    run = put_run(tmp_path / "run", command, [{"snr_db": 5.0, "rounds": 4}])
+    assert call("report", run) == 0
+    assert call("report", run) == 2
+    put_run(run, command, [{"snr_db": 5.0, "rounds": 25}])
+    os.utime(run / "report.html", (0, 0))
+    assert call("report", run) == code  # explain writes its own page before its result
+    assert call("report", run) == 2
+
+
 def test_several_runs_get_a_new_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):

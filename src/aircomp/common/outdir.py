@@ -102,14 +102,25 @@ def open_directory(directory: Path, command: str, *, overwrite: bool = False, re
 
 
 def check_page(directory: Path, *, overwrite: bool) -> None:
-    """Check that a report may be written to a directory: the run's own, or a new one."""
+    """Check that a report may be written to a directory: the run's own, or a new one; a stale report may be replaced."""
     page = directory / "report.html"
     if not os.path.lexists(page):
         return
     if owner_of(directory) is None:
         raise _foreign(directory, "report.html")
-    if not overwrite:
+    if not overwrite and not _is_stale(page):
         raise ArtefactError(f"{page} exists; replace it with --overwrite or choose another --out")
+
+
+def _is_stale(page: Path) -> bool:
+    """Tell whether a page is older than the result beside it, because its run was continued.
+
+    Only of runs that `aircomp report` alone writes pages of: other commands write their page first, then the result.
+    """
+    result = page.with_name("result.json")
+    if owner_of(page.parent) not in ("simulate", "collect", "pretrain") or not os.path.lexists(result):
+        return False
+    return os.lstat(page).st_mtime_ns < os.lstat(result).st_mtime_ns
 
 
 def mark_page(directory: Path) -> None:
