@@ -44,18 +44,19 @@ def test_another_block_has_other_gains():
 
 def test_devices_are_drawn_by_what_became_of_them_and_those_in_one_place_once():
     slot = FadedSlot(
-        chosen=torch.tensor([0, 0, 1, 2]),
-        arriving=torch.tensor([1.0, 1.0, 1.0j, 0.0]).to(torch.complex64)[:, None],
-        own=torch.tensor([2.0, 2.0, 2.0, 0.1]).to(torch.complex64),
-        speaking=torch.tensor([True, True, True, False]),
-        truth=torch.tensor([2, 1, 0]),
-        soft=torch.tensor([2.0, 0.4, 0.0]),
-        decoded=torch.tensor([3, 0, 0]),
+        chosen=torch.tensor([0, 0, 1, 2, 3]),
+        arriving=torch.tensor([1.0, 1.0, 1.0j, 0.0, -1.0]).to(torch.complex64)[:, None],
+        own=torch.tensor([2.0, 2.0, 2.0, 0.1, 2.0]).to(torch.complex64),
+        speaking=torch.tensor([True, True, True, False, True]),
+        truth=torch.tensor([2, 1, 0, 1]),
+        soft=torch.tensor([2.0, 0.4, 0.0, 1.6]),
+        decoded=torch.tensor([2, 0, 0, 2]),
         round_accuracy=0.5,
     )
     drawn = constellation(slot)
     assert drawn["codeword counted in full"] == [(1.0, 0.0, "1, 2")]
     assert drawn["codeword counted too low"] == [(0.0, 1.0, "3")]
+    assert drawn["codeword counted too high"] == [(-1.0, 0.0, "5")]
     assert drawn["silent (its own gain)"] == [(pytest.approx(0.1), 0.0, "4")]
 
 

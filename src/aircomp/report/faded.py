@@ -51,9 +51,9 @@ class FadedSlot:
     round_accuracy: float
 
     @property
-    def found(self) -> Bool[Tensor, " devices"]:
-        """Whose codeword was counted at least as often as it was sent."""
-        return (self.decoded >= self.truth)[self.chosen.long()]
+    def excess(self) -> Int[Tensor, " devices"]:
+        """How much oftener than it was sent each device's codeword was counted."""
+        return (self.decoded - self.truth)[self.chosen.long()]
 
 
 @dataclass(frozen=True)
@@ -224,8 +224,9 @@ def figures_of(slot: FadedSlot) -> tuple[Figure, ...]:
 def constellation(slot: FadedSlot) -> dict[str, list[tuple[float, float, str]]]:
     """Return where devices arrive, by what became of them; a silent one stands where its own weak gain would bring it."""
     groups = {
-        "codeword counted in full": (slot.arriving[:, 0], slot.speaking & slot.found),
-        "codeword counted too low": (slot.arriving[:, 0], slot.speaking & ~slot.found),
+        "codeword counted in full": (slot.arriving[:, 0], slot.speaking & (slot.excess == 0)),
+        "codeword counted too low": (slot.arriving[:, 0], slot.speaking & (slot.excess < 0)),
+        "codeword counted too high": (slot.arriving[:, 0], slot.speaking & (slot.excess > 0)),
         "silent (its own gain)": (slot.own, ~slot.speaking),
     }
     reach = max(float(values[who].abs().max()) if who.any() else 0.0 for values, who in groups.values())
