@@ -311,6 +311,17 @@ def test_rounds_are_whole_numbers_on_an_axis_and_ratios_need_not_be(rounds):
     assert ticks([(float(number), 0.5) for number in range(1, rounds + 1)])[0] != whole
 
 
+def test_a_name_in_a_plane_keeps_clear_of_other_points():
+    near = {"a": [(0.0, 0.0, "first")], "b": [(0.1, 0.1, "second"), (-1.0, -1.0, "third")]}
+    svg = figures.scatter(near, x="x", y="y", title="", alt="").svg
+    across, down = (
+        {name: float(place) for place, name in re.findall(rf'<text[^>]* {axis}="([\d.]+)"[^>]*>(\w+)<', svg)}
+        for axis in ("x", "y")
+    )
+    assert across["second"] - across["first"] > 20  # in points; on the same side of both they are 11 apart
+    assert down["first"] > down["second"]
+
+
 def test_bars_say_their_values_and_heat_maps_their_cells():
     drawing = figures.bars(
         {"us": [("a", 1234, 100), ("b", 2)], "plain": [("a", 7)]}, x="slots/s", y="", title="", alt=""

@@ -26,6 +26,8 @@ PALETTE = ("#0072b2", "#d55e00", "#009e73", "#c46b9c", "#7a70cf", "#a67c00", "#7
 MARKERS = "osD^vPX<>hp"
 """As many as have no divisor in common with the colours: a colour that comes again has another marker."""
 DASHES = ("-", "--", ":", "-.")
+SIDES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))
+"""Where a name can stand beside its point: to the right and above, and so on."""
 LARGEST = 1e30
 """Numbers beyond are not drawn: axes overflow long before floats do."""
 STYLE: Any = {
@@ -213,13 +215,30 @@ def scatter(
                 places = [[point[i] for point in points] for i in (0, 1)]
                 colour, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
                 axes.plot(*places, marker, color=colour, label=_label(label))
-            for right, up, name in points:
-                axes.annotate(_label(name), (right, up), (5, 4), textcoords="offset points", fontsize=8)
+        named = [point for points in series.values() for point in points]
+        sides = _free_sides([complex(right, up) for right, up, _ in named])
+        for (right, up, name), (across, above) in zip(named, sides, strict=True):
+            place: Any = {"ha": ("center", "left", "right")[across], "va": ("center", "bottom", "top")[above]}
+            place |= {"xytext": (5 * across, 4 * above), "textcoords": "offset points"}
+            axes.annotate(_label(name), (right, up), fontsize=8, **place)
         axes.set(xlabel=_label(x), ylabel=_label(y))
         axes.set_aspect("equal", adjustable="datalim")
         axes.margins(0.2)  # room for the names
         _legend(figure, axes)
         return Figure(title, svg_of(figure), alt)
+
+
+def _free_sides(points: Sequence[complex]) -> list[tuple[int, int]]:
+    """Return on which side of each point its name is farthest from other points and from names already placed."""
+    step = 0.07 * max((abs(point) for point in points), default=1.0)
+    placed, found = list(points), []
+    for number, point in enumerate(points):
+        others = placed[:number] + placed[number + 1 :]
+        spots = {side: point + step * complex(*side) / abs(complex(*side)) for side in SIDES}
+        side = max(SIDES, key=lambda side: min((abs(spots[side] - other) for other in others), default=0.0))
+        found.append(side)
+        placed.append(spots[side])
+    return found
 
 
 def heatmap(
