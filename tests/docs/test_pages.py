@@ -119,6 +119,16 @@ def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_p
     assert len(faults(tmp_path / "site")) == 2
 
 
+def test_a_page_names_the_files_that_the_site_puts_into_it():
+    shown = {
+        page: re.findall(r'--8<-- "(examples/.*)"', page.read_text(encoding="utf-8")) for page in DOCS.rglob("*.md")
+    }
+    assert sum(map(len, shown.values())) >= 6
+    for page, files in shown.items():
+        for file in files:
+            assert f"`{file}` in the repository" in page.read_text(encoding="utf-8"), f"{page.name}: {file}"
+
+
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 RUNNABLE = [ROOT / "README.md"]
 RUNNABLE += [
