@@ -1,7 +1,9 @@
 """The exported decoder does what the network does, and layers go through huggingface_hub's mixin."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from aircomp.layer.export import INPUTS, OUTPUTS, StaticNet, export_layer
 from helpers.layers import LENGTH, NUM_CODEWORDS, make_layer
 
 pytestmark = pytest.mark.seconds
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "export.md"
 
 
 def ajar_layer(**settings):
@@ -125,6 +128,21 @@ def test_estimates_before_and_rounding_after_make_it_the_decoder():
     decoded, expected = conclude(mean.clamp_min(0), noise, 12), layer.decode(received, popularity, num_active=12)
     assert torch.equal(decoded.counts, expected.counts)
     torch.testing.assert_close(decoded.mean, expected.mean, atol=1e-5, rtol=0)  # the order of a few sums differs
+
+
+def test_the_example_of_the_page_decodes_as_the_layer_does(exported, tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    layer, directory = exported
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "layer").symlink_to(directory / "layer")
+    (tmp_path / "decoder.onnx").symlink_to(directory / "decoder.onnx")
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    named = {}
+    exec(compile(code, str(PAGE), "exec"), named)
+    expected = layer.decode(named["received"], named["popularity"], num_active=named["num_active"])
+    assert torch.equal(named["decoded"].counts, expected.counts)
+    torch.testing.assert_close(named["decoded"].mean, expected.mean, atol=TOLERANCE, rtol=0)
 
 
 def test_nobody_sends_and_nothing_is_decoded():
