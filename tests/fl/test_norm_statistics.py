@@ -15,3 +15,20 @@ def test_statistics_are_averages_over_batches_none_of_which_is_one_image(digits)
         torch.testing.assert_close(model[1].running_mean, torch.stack([b.mean(0) for b in batches]).mean(0))
         torch.testing.assert_close(model[1].running_var, torch.stack([b.var(0) for b in batches]).mean(0))
         assert model[1].momentum == 0.1
+
+
+class KeptOut(nn.Sequential):
+    """Keeps its BatchNorm as it is, as models do that were trained elsewhere."""
+
+    def train(self, mode=True):
+        super().train(mode)
+        self[1].eval()
+        return self
+
+
+def test_a_norm_that_the_model_keeps_out_of_training_keeps_its_statistics(digits):
+    model = KeptOut(nn.Flatten(), nn.BatchNorm1d(64))
+    model[1].running_mean.fill_(0.5)
+    recompute_statistics(model, digits, digits.train_images[:300])
+    assert (model[1].running_mean == 0.5).all()
+    assert (model[1].running_var == 1).all()

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from aircomp.cli.simulate import run as run_command
 from aircomp.common.artefact import read_json
@@ -118,6 +119,25 @@ def test_only_what_gets_a_gradient_is_sent_and_moves(whole):
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == sent | {"second.weight", "norm.running_mean", "norm.running_var", "mean_size"}
     assert run.model.second.weight is run.model.first.weight
+
+
+class Viewing(nn.Module):
+    """Flattens by a view, as many models do: it needs the numbers of an image side by side."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.out = nn.Conv2d(3, 4, 3), nn.Linear(144, 10)
+
+    def forward(self, x):
+        return self.out(self.conv(x).view(len(x), -1))
+
+
+def test_a_model_may_flatten_images_by_a_view():
+    rng = torch.Generator().manual_seed(0)
+    images, labels = torch.rand(300, 3, 8, 8, generator=rng), torch.arange(300) % 10
+    dataset = (TensorDataset(images, labels), TensorDataset(images[:50], labels[:50]))
+    found = simulate(settings(rounds=1), dataset=dataset, model=Viewing())
+    assert found.metrics[0]["round"] == 1
 
 
 def test_the_callers_module_is_left_alone():

@@ -142,6 +142,26 @@ def test_estimated_buffers_are_the_sum_over_the_rounded_estimate(quick, digits):
     assert torch.equal(result.state.buffers, exchanges[0].buffers.sum(dim=0) / number)
 
 
+@pytest.mark.parametrize("policy", ["average", "estimated"])
+def test_buffers_of_silent_devices_stay_with_them(quick, digits, policy):
+    rounds = []
+    settings = {
+        "buffers": policy,
+        "rounds": 1,
+        "uplink": "gamp",
+        "corruption.kind": "silent",
+        "corruption.fraction": 0.5,
+    }
+    result = run(quick.changed(**settings), digits, model=with_batch_norm(), on_round=lambda _, e: rounds.append(e))
+    buffers, after, number = rounds[0].buffers, result.state.buffers, len(rounds[0].exchange.messages)
+    assert number < len(buffers)
+    factor = number / max(1, round(rounds[0].exchange.output.num_active_hat)) if policy == "estimated" else 1.0
+    # the mean over those that spoke lies between the least and the largest of all
+    assert (after / factor >= buffers.min(0).values - 1e-6).all()
+    assert (after / factor <= buffers.max(0).values + 1e-6).all()
+    assert not torch.allclose(after / factor, buffers.mean(0))
+
+
 @pytest.mark.parametrize("uplink", ["ideal", "perfect"])
 def test_estimated_buffers_need_an_estimate(quick, digits, uplink):
     with pytest.raises(ConfigError, match=f"uplink = '{uplink}' estimates nothing"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float32, Int64, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from aircomp import errors
@@ -52,6 +52,17 @@ class ImageData:
         """Return a batch with the mean pixel taken off and divided by the deviation, in its memory format."""
         scale, offset = self._affine_bytes if images.dtype == torch.uint8 else self._affine_floats
         return torch.addcmul(offset.to(images.device), images.to(torch.float32), scale.to(images.device))
+
+    def inputs(
+        self, images: Shaped[Tensor, "batch channels height width"], module: nn.Module
+    ) -> Float32[Tensor, "batch channels height width"]:
+        """Return a normalised batch as a model takes it.
+
+        Channels come last for models of this package, which convolve faster so. In a user's own model `x.view(…)` would fail.
+        """
+        ours = type(module).__module__.startswith("aircomp.")
+        layout = torch.channels_last if ours else torch.contiguous_format
+        return self.normalize(images).contiguous(memory_format=layout)
 
     def share_memory(self) -> "ImageData":
         """Move the tensors to shared memory, so that worker processes map them instead of copying.

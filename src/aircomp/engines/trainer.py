@@ -87,7 +87,7 @@ class Trainer:
     def _prepare(self, images: Tensor, rng: torch.Generator) -> Tensor:
         if self.augment:
             images = random_crop_flip(images, rng=rng)
-        return self.data.normalize(images).contiguous(memory_format=torch.channels_last)
+        return self.data.inputs(images, self.model.module)
 
     def _check_finite(self, task: Task, result: LocalResult) -> None:
         finite = torch.isfinite(result.update)

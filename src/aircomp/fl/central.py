@@ -112,7 +112,7 @@ def _train_epoch(
     order = torch.randperm(len(data.train_labels), generator=rng)
     for batch in order[: len(order) // batch_size * batch_size].split(batch_size):
         images = random_crop_flip(data.train_images[batch], rng=rng, padding=0)
-        inputs = data.normalize(images).contiguous(memory_format=torch.channels_last).to(device)
+        inputs = data.inputs(images, module).to(device)
         loss = F.cross_entropy(module(inputs), data.train_labels[batch].to(device))
         optimizer.zero_grad()
         loss.backward()

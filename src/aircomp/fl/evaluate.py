@@ -19,7 +19,7 @@ def evaluate(module: nn.Module, data: ImageData) -> tuple[float, float]:
     device = next(module.parameters()).device
     correct, loss = 0, 0.0
     for images, labels in zip(data.test_images.split(TEST_BATCH), data.test_labels.split(TEST_BATCH), strict=True):
-        inputs = data.normalize(images).contiguous(memory_format=torch.channels_last).to(device)
+        inputs = data.inputs(images, module).to(device)
         logits, labels = module(inputs), labels.to(device)
         correct += int((logits.argmax(dim=1) == labels).sum())
         loss += float(F.cross_entropy(logits, labels, reduction="sum"))
@@ -30,18 +30,21 @@ def evaluate(module: nn.Module, data: ImageData) -> tuple[float, float]:
 def recompute_statistics(
     module: nn.Module, data: ImageData, images: Shaped[Tensor, "batch channels height width"]
 ) -> None:
-    """Set every BatchNorm's running mean and variance to their averages over batches of some images, weights as they are."""
-    norms = [m for m in module.modules() if isinstance(m, BatchNorm)]
+    """Set every BatchNorm's running mean and variance to their averages over batches of some images, weights as they are.
+
+    One that the model keeps out of training keeps its statistics.
+    """
+    module.train()
+    norms = [m for m in module.modules() if isinstance(m, BatchNorm) and m.training]
     momenta = [m.momentum for m in norms]
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None  # PyTorch's word for the plain average over all batches
-    module.train()
     device = next(module.parameters()).device
     sizes = [len(batch) for batch in images.split(STATISTICS_BATCH)]
     if len(sizes) > 1 and sizes[-1] == 1:  # BatchNorm refuses a batch with one value of a channel
         sizes[-2:] = [STATISTICS_BATCH + 1]
     for batch in images.split(sizes):
-        module(data.normalize(batch).contiguous(memory_format=torch.channels_last).to(device))
+        module(data.inputs(batch, module).to(device))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum

@@ -153,7 +153,7 @@ def idle_parameters(module: nn.Module, data: ImageData, *, seed: int, device: st
         ConfigError: If the model fails on the batch, or does not return logits.
     """
     probe = copy.deepcopy(module)
-    images = data.normalize(data.train_images[:PROBE_SAMPLES]).contiguous(memory_format=torch.channels_last).to(device)
+    images = data.inputs(data.train_images[:PROBE_SAMPLES], module).to(device)
     labels = data.train_labels[:PROBE_SAMPLES].to(device)
     with rngs.global_state(seed, "probe", device=device), torch.backends.cudnn.flags(enabled=False):
         for training in (True, False):

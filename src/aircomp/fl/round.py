@@ -118,7 +118,8 @@ def run_round(
     with watch.stage("server"):
         state = replace(state, rounds_done=index + 1, memories=memories, uplink_memory=exchange.memory)
         state = update_model(state, experiment, update)
-        state = update_buffers(state, experiment.buffers, active, base, results, exchange.output.num_active_hat)
+        left = dict(zip(active, results, strict=True))
+        state = update_buffers(state, experiment.buffers, left, sent.devices, base, exchange.output.num_active_hat)
     with watch.stage("measure"):
         hat = exchange.output.num_active_hat
         record |= ({} if hat is None else {"num_active_hat": hat}) | {"feedback_ratio": ratio}
@@ -206,9 +207,9 @@ def update_model(state: FederationState, experiment: Experiment, update: Float[T
 def update_buffers(
     state: FederationState,
     policy: Buffers,
-    active: tuple[int, ...],
+    results: dict[int, LocalResult],
+    speaking: tuple[int, ...],
     base: LocalResult,
-    results: list[LocalResult],
     num_active_hat: float | None,
 ) -> FederationState:
     """Treat the buffers of the active devices as declared.
@@ -217,19 +218,18 @@ def update_buffers(
         state: The federation after the server's step.
         policy: Averaged exactly; or summed exactly and divided by the rounded estimate of the number of devices, as the
             authors' code has it; or each device's own; or left alone, because the base station recomputes them.
-        active: The devices that trained.
+        results: What each device's training left.
+        speaking: The devices that sent something; the others' buffers stay with them.
         base: What the base station's training left.
-        results: What the devices' training left.
         num_active_hat: The base station's estimate of the number of devices.
     """
     if base.buffers.numel() == 0 or policy == "recomputed":
         return state
     if policy != "local":
-        number = len(results)
-        if (
-            policy == "estimated" and num_active_hat is not None
-        ):  # uplinks that estimate none are refused before the run
+        number = len(speaking)
+        # uplinks that estimate none are refused before the run
+        if policy == "estimated" and num_active_hat is not None:
             number = max(1, round(num_active_hat))
-        return replace(state, buffers=torch.stack([r.buffers for r in results]).sum(dim=0) / number)
-    own = dict(state.local_buffers) | {d: r.buffers for d, r in zip(active, results, strict=True)}
+        return replace(state, buffers=torch.stack([results[d].buffers for d in speaking]).sum(dim=0) / number)
+    own = dict(state.local_buffers) | {d: r.buffers for d, r in results.items()}
     return replace(state, local_buffers=own | {BASE_STATION: base.buffers}, buffers=base.buffers)
