@@ -85,5 +85,11 @@ def test_blocks_fail_at_low_snr_and_none_unnoticed():
 
 
 def test_a_round_without_room_for_a_block_is_refused():
-    with pytest.raises(ConfigError, match="needs 492 channel uses for a block, but the turn of a device has 448"):
+    with pytest.raises(ConfigError, match="needs 492 channel uses for a block, but the turn of a device has 384"):
         exchange(10.0, devices=6, params=800)
+
+
+@pytest.mark.parametrize(("devices", "params"), [(5, 760), (64, 400), (3, 20)])
+def test_a_round_in_which_one_turn_has_no_room_is_refused(devices, params):
+    with pytest.raises(ConfigError, match="channel uses for a block, but the turn of a device has"):
+        exchange(10.0, devices=devices, params=params)

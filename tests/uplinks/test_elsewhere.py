@@ -9,6 +9,7 @@ from aircomp.link import Link, communicate
 from aircomp.uplinks.base import UplinkContext
 from aircomp.uplinks.outputs import Vote
 from aircomp.uplinks.schemes import make_uplink
+from aircomp.uplinks.settings import UplinkSettings
 from helpers.draws import seeded
 from helpers.elsewhere import GPU, Elsewhere
 
@@ -19,7 +20,9 @@ IN_PHASE = ("analog", "a-dsgd", "obda")
 SLOW = {"gamp": None, "amp-da-net": None, "joint-net": None, "blind": "none", "tuma": "none"}
 SLOW |= {"md-aircomp": "inversion", "widened": "inversion"}
 """Schemes of many small operations, each of which takes the detour: half a minute in all."""
-CASES = [(name, None) for name in AWGN]
+SOME = UplinkSettings(name="channelcomp", codeword_length=16)
+"""Without room for all parameters a round carries some of them."""
+CASES = [(name, None) for name in (*AWGN, SOME)]
 CASES += [(name, "none") for name in FADING] + [(name, "inversion") for name in IN_PHASE]
 CASES += [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW.items()]
 

@@ -57,11 +57,15 @@ class AtReceiver:
     """The law of the gains, by which the link was planned; not those of the round."""
     layout: Layout | None = None
     """Mean gains by place, by which the link was planned; None where places do not matter, or devices undo their gains."""
+    knows_level: bool = False
+    """Whether devices arrive at a level that depends on the round's gains."""
 
     @property
     def side_information(self) -> tuple[str, ...]:
         """What that is, in words."""
-        return () if self.gains is None else ("every device's channel gain",)
+        if self.gains is not None:
+            return ("every device's channel gain",)
+        return ("the weakest device's gain, which sets the level of all",) if self.knows_level else ()
 
     def slot_blocks(self, num_slots: int, uses: int) -> list[slice]:
         """Return the slots of every block, in order."""

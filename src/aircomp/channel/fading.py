@@ -111,6 +111,7 @@ class Fading:
                 block_uses=self.block_uses,
                 gain_model=self.gain_model,
                 layout=self.layout,
+                knows_level=self.power.control == "common",
             ),
         )
 

@@ -18,6 +18,7 @@ A device keeps half as many parameters as there are sums. This share is recalled
 weak. Power control has all of the difference, so over white noise both send the same.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -41,8 +42,9 @@ from aircomp.uplinks.piloted import check_pilots, hear_devices, plan_round
 KINDS = ("a-dsgd", "ca-dsgd")
 BLOCK = 2048
 """Parameters that share their sums; a power of two."""
-LEAST_WEIGHT = 1e-3
-"""The least sum of amplitudes that a sum is divided by."""
+LEAST_WEIGHT, SILENT = 1e-3, 0.05
+"""The least sum of amplitudes that a sum is divided by, and the least share of the largest one: with less nobody spoke in a
+block, and what is heard there is noise."""
 
 
 class ADsgdSettings(Settings):
@@ -150,7 +152,8 @@ class ADsgdUplink(MeanScheme):
         kept: Kept = announced.kept
         carrier, air, heard = kept.carrier, kept.carrier.air, in_phase(received)
         told = hear_devices(heard, air, csi)
-        weight = told.in_slots[air.rows].clamp(min=LEAST_WEIGHT)[:, None]
+        weight = told.in_slots[air.rows][:, None]
+        weight = weight.masked_fill(weight < max(LEAST_WEIGHT, SILENT * float(weight.max())), math.inf)
         sums = carrier.numbers_of(carrier.hear(heard) / weight).unflatten(0, (-1, len(kept.rows)))
         noise = told.noise_var * float(weight.double().square().reciprocal().mean())
         blocks = recover(sums, kept.rows, noise).flatten() * kept.size

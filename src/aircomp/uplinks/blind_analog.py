@@ -77,5 +77,12 @@ def _combined(
     block: Complex[Tensor, "antennas slots pairs"], sequence: Complex[Tensor, " pairs"], places: Tensor
 ) -> Complex[Tensor, "slots pairs"]:
     """Weigh the antennas by the sum of gains that the pilots tell."""
-    total = (block[:, places.to(block.device)] @ sequence.conj()).mean(dim=1)  # the sequence has energy one
-    return torch.einsum("a,asp->sp", total.conj(), block) / len(block)
+    places = places.to(block.device)
+    pilots = block[:, places]
+    total = (pilots @ sequence.conj()).mean(dim=1)  # the sequence has energy one
+    combined = torch.einsum("a,asp->sp", total.conj(), block) / len(block)
+    # the noise of the pilots is in the weights, too, and its square would count as devices
+    rest = (pilots - total[:, None, None] * sequence).abs().square().sum()
+    noise = rest / (len(block) * max(pilots[0].numel() - 1, 1))
+    combined[places] -= noise / len(places) * sequence
+    return combined

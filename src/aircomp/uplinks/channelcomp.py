@@ -150,7 +150,7 @@ class ChannelCompUplink(Scheme):
             num_params=announced.num_params,
             num_active_hat=told.num_active,
             soft_counts=soft,
-            asked=kept.chosen,
+            asked=None if kept.chosen is None else kept.chosen.to(counts.device),
             scales=kept.limits,
             own=self._own(kept) if self.context.include_base_station else None,
         )

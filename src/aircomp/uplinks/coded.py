@@ -75,13 +75,13 @@ class CodedUplink(Scheme):
         order = torch.randperm(slots, generator=rngs.generator(int(announced.downlink["seed"]), "turns"))
         found = []
         for device in range(num_devices):
-            own = torch.arange(device, slots, num_devices)
+            own = torch.arange(slots)[device::num_devices]
             blocks = min(len(own) * self.uses // num_symbols(self.block_bits), -(-slots // BLOCK))
             found.append(Turn(own, blocks, order[: blocks * BLOCK]))
-        if found and not any(turn.blocks for turn in found):
+        if not all(turn.blocks for turn in found):
             raise ConfigError(
                 f"tdma-coded needs {num_symbols(self.block_bits)} channel uses for a block, but the turn of a device has "
-                f"{len(found[0].slots) * self.uses}; use fewer devices, a larger model or tdma-vq"
+                f"{len(found[-1].slots) * self.uses}; use fewer devices, a larger model or tdma-vq"
             )
         return found
 

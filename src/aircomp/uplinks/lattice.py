@@ -129,7 +129,7 @@ def best_levels(bits: float, num_params: int, num_devices: int, clip: float) -> 
     best, found = 0.0, (2, 0)
     for exponent in range(1, int(math.log2(MOST_LEVELS)) * 4 + 1):
         levels = round(2 ** (exponent / 4)) + 1
-        sent = min(num_params, int(bits / math.log2(num_devices * (levels - 1) + 1))) if num_devices else 0
+        sent = int(min(num_params, bits / math.log2(num_devices * (levels - 1) + 1))) if num_devices else 0
         caught = sent * (1 - (2 * clip / (levels - 1)) ** 2 / 12)
         if caught > best:
             best, found = caught, (levels, sent)

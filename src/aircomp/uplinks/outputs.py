@@ -59,7 +59,12 @@ class Counts(_Output):
         if rehearsed is not None:
             fragments = self._calibrated(*rehearsed)
         elif readout != "integers" and self.soft_counts is not None:
-            fragments = soft_mean(self.soft_counts + own, self.codewords, fragments, readout)
+            spoken = (self.counts + own).any(1)
+            if spoken.all() or not spoken.any():
+                fragments = soft_mean(self.soft_counts + own, self.codewords, fragments, readout)
+            else:  # blocks in which nobody spoke tell nothing of the number of devices, nor of their length
+                soft = (self.soft_counts + own)[spoken]
+                fragments[spoken] = soft_mean(soft, self.codewords, fragments[spoken], readout)
         if self.scales is not None:
             fragments = fragments * self.scales[:, None].to(fragments)
         slots = num_slots(self.num_params, self.codewords.shape[1])

@@ -110,10 +110,10 @@ class VoteUplink(Scheme):
     def encode(
         self, messages: Float[Tensor, "devices params"], announced: Announced, csi: AtDevices, *, rng: torch.Generator
     ) -> Sent:
-        """Send signs; a parameter that does not change sends plus or minus at random."""
+        """Send signs; a parameter that does not change sends plus or minus at random, on each device by itself."""
         kept: Kept = announced.kept
         carrier, values = kept.carrier, take(messages, kept.chosen)
-        coin = torch.randint(2, (values.shape[1],), generator=rng).to(values) * 2 - 1
+        coin = torch.randint(2, values.shape, generator=rng).to(values) * 2 - 1
         signs = torch.where(values == 0, coin, values.sign())
         slots = carrier.slots_of(kept.amplitude * signs)
         signal = carrier.send(slots) if self.name == "obda" else Symbols(to_tones(slots, self.uses, rng), 1 / self.uses)
