@@ -15,7 +15,7 @@ from aircomp.comparison.rounds import round_job, training_job
 from aircomp.errors import AirCompError
 from aircomp.fl.configure import check_phase, configure
 from aircomp.measure.fields import label_of
-from aircomp.reproduce.jobs import ALONE, Crew, Job, Payload, run_jobs
+from aircomp.reproduce.jobs import ALONE, Crew, Job, Payload, in_order, run_jobs
 from aircomp.reproduce.summary import over_seeds
 from aircomp.reproduce.work import KINDS, run_job
 from aircomp.uplinks.outputs import check_rule
@@ -91,9 +91,7 @@ def compare(
     """
     wanted, refused = jobs_of(plan)
     jobs = [job for _, job in wanted]
-    for job in jobs:
-        if job.path(work).exists() and (job.payload(work) or {}).get("failed"):
-            job.path(work).unlink()  # it may have failed for want of something that is there now
+    forget_failed(jobs, work)
     run_jobs(jobs, work, run_or_tell, crew, on_job)
     found = [(row, _with_words(job.done(work))) for row, job in wanted]
     failed = [row | {"reason": payload["failed"]} for row, payload in found if payload.get("failed")]
@@ -106,6 +104,15 @@ def compare(
     equal = [row for row in rows if _place(row) not in map(_place, uneven)]
     won = [row | {"axis": axes[row["challenge"]]} for row in winners(equal, measure)]
     return Comparison(plan, rows, won, refused, failed + uneven, curves_of(found))
+
+
+def forget_failed(jobs: Sequence[Job], work: Path) -> None:
+    """Delete failed jobs and what was made of them: they may have failed for want of something that is there now."""
+    failed: set[str] = set()
+    for job in in_order(jobs):
+        if (job.payload(work) or {}).get("failed") or any(need.key in failed for need in job.needs):
+            failed.add(job.key)
+            job.path(work).unlink(missing_ok=True)
 
 
 def _place(row: Row) -> tuple[Any, ...]:
@@ -193,7 +200,10 @@ OWN_KINDS = {"arena-round": round_job, "arena-training": training_job}
 
 
 def run_or_tell(job: Job, work: Path) -> Payload:
-    """Do one job; if it fails, return the reason, so that the other jobs go on."""
+    """Do one job; if it or one that it needs fails, return the reason, so that the other jobs go on."""
+    for need in job.needs:
+        if reason := need.done(work).get("failed"):
+            return {"rows": [], "failed": reason}
     try:
         if job.kind in KINDS:
             return run_job(job, work)
