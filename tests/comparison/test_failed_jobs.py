@@ -3,7 +3,8 @@
 import pytest
 
 import aircomp
-from aircomp.comparison import run
+from aircomp.comparison import expected, run
+from aircomp.comparison.judge import MEASURES, compared
 from aircomp.errors import ArtefactError
 from aircomp.train import collect
 
@@ -37,3 +38,38 @@ def test_what_needed_a_failed_collection_is_done_again_with_it(small, tmp_path, 
     again = run.compare(whole.plan, tmp_path / "work")
     assert again.rows == whole.rows
     assert not again.failed
+
+
+def test_one_failed_seed_leaves_a_gap_and_the_others_are_paired(small, monkeypatch):
+    measure = run.OWN_KINDS["arena-round"]
+
+    def fail_once(job, work):
+        settings = job.params["settings"]
+        if (settings["uplink.name"], settings["channel.snr_db"], settings["seed"]) == ("obda", 0.0, 1):
+            raise ArtefactError("a reason")
+        return measure(job, work)
+
+    monkeypatch.setitem(run.OWN_KINDS, "arena-round", fail_once)
+    found = aircomp.arena([small], ["baa", "obda"], seeds=3)
+    assert [(row["scheme"], row["value"], row["seed"]) for row in found.failed] == [("obda", 0.0, 1)]
+    assert [row["seeds"] for row in found.rows] == [3, 3, 2, 3]
+    gap = found.rows[2]["raw_nmse_values"]
+    assert [value is None for value in gap] == [False, True, False]
+    assert found.rows[2]["side_information"] == found.rows[3]["side_information"]
+    pairs = [(0, gap[0]), (2, gap[2])]
+    margins = [MEASURES["round"].margin(found.rows[0]["raw_nmse_values"][seed], value) for seed, value in pairs]
+    assert found.winners[0]["margin"] == pytest.approx(sum(margins) / 2)
+
+
+def test_who_has_no_seed_in_common_is_not_judged():
+    rows = [{"raw_nmse_values": values} for values in ([0.1, None], [None, 0.2])]
+    beside = compared(*rows, MEASURES["round"])
+    assert beside == {"margin": None, "verdict": "not judged: no seed in common"}
+
+
+def test_who_lacks_a_seed_is_not_expected(tmp_path, monkeypatch):
+    monkeypatch.setattr(expected, "folder", lambda: tmp_path / "expected")
+    about = {"challenge": "awgn", "value": 0.0, "seeds": 2, "raw_nmse": 0.1, "raw_nmse_std": 0.0}
+    rows = [about | {"scheme": name, "raw_nmse_values": v} for name, v in (("baa", [0.1, 0.1]), ("obda", [0.1, None]))]
+    expected.update(run.Comparison(run.Plan(("awgn",)), rows, [], [], []))
+    assert [row["scheme"] for row in (expected.expected("round") or {})["rows"]] == ["baa"]

@@ -59,11 +59,12 @@ def check_whole(plan: Plan) -> None:
 
 
 def update(comparison: Comparison) -> Path:
-    """Write what was measured as the new expectation; challenges that were not measured keep theirs."""
+    """Write what was measured with all seeds as the new expectation; challenges that were not measured keep theirs."""
     plan = comparison.plan
     path = folder() / f"{plan.task}.json"
     others = [row for row in read_json(path)["rows"] if row["challenge"] not in plan.chosen()] if path.exists() else []
-    rows = others + [_expected_row(row, plan.task) for row in comparison.rows]
+    judged = f"{MEASURES[plan.task].field}_values"
+    rows = others + [_expected_row(row, plan.task) for row in comparison.rows if None not in row.get(judged, [None])]
     rows.sort(key=lambda row: ORDER.index(row["challenge"]))
     path.parent.mkdir(exist_ok=True)
     write_json(path, {"environment": environment(), "rows": rows})

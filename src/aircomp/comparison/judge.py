@@ -60,13 +60,21 @@ def winners(rows: Sequence[Row], measure: Measure) -> list[Row]:
 
 def compared(first: Row, second: Row, measure: Measure) -> Row:
     """Return the margin of one scheme over another, its interval over paired seeds, and the verdict."""
+    margins = _margins(first, second, measure)
+    if not margins:
+        return {"margin": None, "verdict": "not judged: no seed in common"}
+    found: Row = {"margin": statistics.fmean(margins)}
+    if len(margins) == 1:
+        return found | {"verdict": "not judged: one seed"}
+    low, high = interval(margins, (1 + CONFIDENCE) / 2)
+    return found | {"verdict": "tie" if low <= 0 <= high else "wins", "margin_low": low, "margin_high": high}
+
+
+def _margins(first: Row, second: Row, measure: Measure) -> list[float]:
+    """Return the margin of one scheme over another with every seed that both have a value of."""
     name = f"{measure.field}_values"
-    pairs = [(a, b) for a, b in zip(first[name], second[name], strict=True) if a is not None and b is not None]
-    margins = [measure.margin(a, b) for a, b in pairs]
-    ends = interval(margins, (1 + CONFIDENCE) / 2) if len(margins) > 1 else None
-    verdict = "not judged: one seed" if ends is None else "tie" if ends[0] <= 0 <= ends[1] else "wins"
-    found: Row = {"margin": statistics.fmean(margins) if margins else None, "verdict": verdict}
-    return found | ({} if ends is None else {"margin_low": ends[0], "margin_high": ends[1]})
+    pairs = zip(first[name], second[name], strict=True)
+    return [measure.margin(a, b) for a, b in pairs if a is not None and b is not None]
 
 
 def _ours(ranked: Sequence[Row], measure: Measure) -> Row:

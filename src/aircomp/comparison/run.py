@@ -97,13 +97,29 @@ def compare(
     failed = [row | {"reason": payload["failed"]} for row, payload in found if payload.get("failed")]
     measure = MEASURES[plan.task]
     fields = (*((*ROUND_FIELDS, ROUND_ITSELF) if plan.task == "round" else TRAINING_FIELDS), *COST_FIELDS)
-    keys = ("challenge", "value", "scheme", "ours", "side_information")
-    rows = [_without_empty(row) for row in over_seeds(found, keys, fields)]
+    rows = summary(found, fields)
     axes = {name: label_of(challenge.axis) for name, challenge in plan.chosen().items()}
     uneven = unequal(rows)
     equal = [row for row in rows if _place(row) not in map(_place, uneven)]
     won = [row | {"axis": axes[row["challenge"]]} for row in winners(equal, measure)]
     return Comparison(plan, rows, won, refused, failed + uneven, curves_of(found))
+
+
+def summary(found: Sequence[tuple[Row, Payload]], fields: Sequence[str]) -> list[Row]:
+    """Return a row for every challenge, point and scheme; a seed whose job failed has the value None.
+
+    All schemes at a point thus have their values in the order of the same seeds.
+    """
+    measured: dict[tuple[Any, ...], list[Row]] = {}
+    for row, payload in found:
+        measured.setdefault(_place(row), []).extend(payload["rows"])
+    whole = [(row, {"rows": payload["rows"] or [{}]}) for row, payload in found if measured[_place(row)]]
+    rows = []
+    for row in over_seeds(whole, ("challenge", "value", "scheme", "ours"), fields):
+        done = measured[_place(row)]
+        told = "; ".join(dict.fromkeys(each["side_information"] for each in done if "side_information" in each))
+        rows.append(_without_empty(row) | {"side_information": told, "seeds": len(done)})
+    return rows
 
 
 def forget_failed(jobs: Sequence[Job], work: Path) -> None:
