@@ -8,7 +8,7 @@ import aircomp
 from aircomp.cli import main
 from aircomp.comparison.challenges import challenge_names, find_challenge
 from aircomp.comparison.entrants import ROBUST, entrant_names, find_entrant
-from aircomp.comparison.judge import CONFIDENCE, MEASURES, compared, winners
+from aircomp.comparison.judge import CONFIDENCE, MEASURES, compared, ranked_by, winners
 from aircomp.comparison.page import command_of
 from aircomp.comparison.run import Plan, jobs_of, unequal
 from aircomp.errors import ArtefactError, ConfigError
@@ -168,6 +168,19 @@ def test_a_margin_inside_its_interval_is_a_tie():
     assert winners([row("a", [0.1, 0.1]), row("b", [0.2, 0.2])], MEASURES["round"])[0]["our_verdict"] == "wins"
     low, high = interval([1.0, 2.0, 3.0], (1 + CONFIDENCE) / 2)
     assert (low, high) == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5), abs=1e-3)
+
+
+def test_a_winner_has_a_positive_margin_where_one_seed_goes_wrong():
+    values = {"steady": [0.1] * 20, "better": [0.05] * 19 + [1.2], "gaps": [None, 0.09, *[None] * 18]}
+    rows = [
+        {"challenge": "c", "value": 1.0, "scheme": name, "raw_nmse": 0.1, "raw_nmse_values": each}
+        for name, each in values.items()
+    ]
+    rows[1]["raw_nmse"] = 0.1075  # the arithmetic mean, in which one seed outweighs the others
+    (won,) = winners(rows[:2], MEASURES["round"])
+    assert (won["winner"], won["verdict"]) == ("better", "wins")
+    assert won["margin"] == pytest.approx(0.95 * 3.0103 - 0.05 * 10.7918, abs=1e-3)
+    assert [row["scheme"] for row in ranked_by(MEASURES["round"], rows)] == ["better", "gaps", "steady"]
 
 
 def test_who_takes_more_air_than_the_others_is_named():

@@ -62,8 +62,8 @@ def test_one_failed_seed_leaves_a_gap_and_the_others_are_paired(small, monkeypat
 
 
 def test_who_has_no_seed_in_common_is_not_judged():
-    rows = [{"raw_nmse_values": values} for values in ([0.1, None], [None, 0.2])]
-    beside = compared(*rows, MEASURES["round"])
+    first, second = ({"raw_nmse_values": values} for values in ([0.1, None], [None, 0.2]))
+    beside = compared(first, second, MEASURES["round"])
     assert beside == {"margin": None, "verdict": "not judged: no seed in common"}
 
 

@@ -5,6 +5,7 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cmp_to_key
 
 from aircomp.common.results import Row
 from aircomp.reproduce.verdicts import interval
@@ -49,13 +50,23 @@ def winners(rows: Sequence[Row], measure: Measure) -> list[Row]:
             places.setdefault((row["challenge"], row["value"]), []).append(row)
     found = []
     for (challenge, value), here in places.items():
-        ranked = sorted(here, key=lambda row: row[measure.field], reverse=measure.higher_is_better)
+        ranked = ranked_by(measure, here)
         verdict: Row = {"challenge": challenge, "value": value, "winner": ranked[0]["scheme"]}
         verdict |= {"won_with": ranked[0][measure.field]}
         if len(ranked) > 1:
             verdict |= {"runner_up": ranked[1]["scheme"]} | compared(ranked[0], ranked[1], measure)
         found.append(verdict | _ours(ranked, measure))
     return found
+
+
+def ranked_by(measure: Measure, rows: Sequence[Row]) -> list[Row]:
+    """Return rows of one point, the best first: of two, the one with the positive mean margin over the seeds of both."""
+
+    def order(first: Row, second: Row) -> int:
+        total = sum(_margins(first, second, measure))
+        return -1 if total > 0 else 1 if total < 0 else 0
+
+    return sorted(rows, key=cmp_to_key(order))
 
 
 def compared(first: Row, second: Row, measure: Measure) -> Row:
