@@ -1,5 +1,8 @@
 """Jobs that fail: what needs them fails, too, they are done again, and seeds stay paired."""
 
+import math
+
+import numpy as np
 import pytest
 
 import aircomp
@@ -73,3 +76,14 @@ def test_who_lacks_a_seed_is_not_expected(tmp_path, monkeypatch):
     rows = [about | {"scheme": name, "raw_nmse_values": v} for name, v in (("baa", [0.1, 0.1]), ("obda", [0.1, None]))]
     expected.update(run.Comparison(run.Plan(("awgn",)), rows, [], [], []))
     assert [row["scheme"] for row in (expected.expected("round") or {})["rows"]] == ["baa"]
+
+
+def test_a_scheme_whose_error_is_not_a_number_does_not_take_part(small, tmp_path, monkeypatch):
+    def lost(job, work):
+        return {"rows": [{"raw_nmse": math.nan if job.params["settings"]["uplink.name"] == "obda" else 0.5}]}
+
+    monkeypatch.setitem(run.OWN_KINDS, "arena-round", lost)
+    found = aircomp.arena([small], ["baa", "obda"], seeds=1, out=tmp_path, **{"devices.total": np.int64(20)})
+    assert [row.get("raw_nmse") for row in found.rows] == [0.5, 0.5, None, None]
+    assert [row["winner"] for row in found.winners] == ["baa", "baa"]
+    assert (tmp_path / "report.html").exists()

@@ -1,6 +1,8 @@
 import functools
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from aircomp.common.artefact import write_text
@@ -63,6 +65,22 @@ def test_a_key_tells_what_is_done_and_with_what():
         Job("add", job.params, (leaf(4),)),
     ]
     assert len({job.key, *(other.key for other in others)}) == 4
+
+
+def test_values_of_numpy_and_paths_have_the_key_of_plain_ones():
+    params = {"value": 1, "settings": {"snr_db": [0.5, 2], "raw": True, "layer": "a/b"}}
+    settings = {"snr_db": [np.float32(0.5), np.int64(2)], "raw": np.bool_(True), "layer": Path("a/b")}
+    job = Job("add", {"value": np.int64(1), "settings": settings})
+    assert job.params == params
+    assert job.key == Job("add", params).key == "add-3f177ff823212dda"
+
+
+def test_a_number_that_is_not_finite_is_kept_as_none(tmp_path):
+    found = {"rows": [{"loss": math.nan, "sum": np.float32(0.5)}], "curve": [[1, math.inf], (2, 0.5)]}
+    run_jobs([leaf(1)], tmp_path, lambda job, work: found)
+    kept = leaf(1).done(tmp_path)
+    assert kept["rows"] == [{"loss": None, "sum": 0.5}]
+    assert kept["curve"] == [[1, None], [2, 0.5]]
 
 
 def test_needs_come_first_and_once():

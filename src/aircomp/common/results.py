@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import aircomp
@@ -27,18 +28,28 @@ def environment() -> dict[str, Any]:
 
 
 def write_result(path: Path, command: str, config: Mapping[str, Any], seed: int, rows: Sequence[Row]) -> dict[str, Any]:
-    """Write `result.json` and return what it holds. Numbers that are not finite become null."""
-    result = {
+    """Write `result.json` and return what it holds, in `plain` values."""
+    told = {
         "command": command,
         "version": aircomp.__version__,
         "config": dict(config),
         "seed": seed,
         "environment": environment(),
-        "rows": [{k: _finite(v) for k, v in row.items()} for row in rows],
+        "rows": list(rows),
     }
+    result = plain(told)
     write_json(path, result)
     return result
 
 
-def _finite(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value as JSON can hold it: numbers of NumPy as Python's, paths as text, what is not finite as None."""
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, np.generic | np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, Path):
+        return str(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from aircomp.common.artefact import read_json, write_json
 from aircomp.common.interrupt import deferred
+from aircomp.common.results import plain
 from aircomp.engines.pool import workers
 from aircomp.errors import ArtefactError
 from aircomp.measure.fields import with_current_names
@@ -63,9 +64,12 @@ class Job:
     kind: str
     """Which function of `work.py` does it."""
     params: dict[str, Any] = field(hash=False)
-    """What it is told: values that JSON can hold."""
+    """What it is told: values that JSON can hold; those of NumPy and paths become such."""
     needs: tuple["Job", ...] = ()
     """Jobs whose files it reads."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "params", plain(self.params))
 
     @property
     def key(self) -> str:
@@ -182,11 +186,11 @@ def run_jobs(
 
 
 def do_job(job: Job, work: Path, run: Runner) -> None:
-    """Do one job and keep what it found, all of it or nothing."""
+    """Do one job and keep what it found, all of it or nothing; numbers that are not finite become null."""
     begun = time.perf_counter()
     found = run(job, work)
     about = {"kind": job.kind, "params": job.params, "seconds": round(time.perf_counter() - begun, 1)}
-    write_json(job.path(work), about | found)
+    write_json(job.path(work), plain(about | found))
 
 
 Do = Callable[[Job], None]
