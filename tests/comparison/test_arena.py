@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import aircomp
@@ -229,3 +230,15 @@ def test_a_sweep_returns_a_row_for_every_combination_and_goes_on_where_it_was(tm
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("simulate-*.json")} == before
     with pytest.raises(ConfigError, match="expected a list of values"):
         aircomp.sweep("digits", {"snr_db": []})
+
+
+def test_a_seed_among_the_settings_is_refused_and_seeds_differ(small):
+    sentence = "was given, but seeds are counted from 0 on; leave it out and say how many with seeds"
+    with pytest.raises(ConfigError, match=rf"seed = \[0, 7, 9\] {sentence}"):
+        aircomp.sweep("digits", {"seed": [0, 7, 9]}, rounds=1)
+    with pytest.raises(ConfigError, match=f"seed = 7 {sentence}"):
+        aircomp.sweep("digits", seed=7, rounds=1)
+    with pytest.raises(ConfigError, match=f"seed = 7 {sentence}"):
+        aircomp.arena([small], ["baa"], seed=7)
+    rows = aircomp.sweep("digits", {"snr_db": list(np.arange(1))}, seeds=2, rounds=1, uplink="gamp")
+    assert rows[0]["test_accuracy"] != rows[1]["test_accuracy"]

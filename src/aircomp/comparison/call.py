@@ -50,6 +50,7 @@ def arena(
     for name, given in (("challenges", challenges), ("schemes", schemes)):
         if isinstance(given, str) or not isinstance(given, Sequence):
             raise ConfigError(f"{name} is {given!r}; expected a list of names")
+    _check_seed(settings, seeds)
     chosen = {full_name(name): value for name, value in settings.items()}
     plan = Plan(tuple(challenges), tuple(schemes), task, tuple(range(seeds)), chosen)
     with ExitStack() as held:
@@ -91,6 +92,7 @@ def sweep(
             raise ConfigError(f"over[{name!r}] is {values!r}; expected a list of values")
     for name, number in (("seeds", seeds), ("workers", workers)):
         check_number(name, number, low=1, high=1000, integer=True)
+    _check_seed({**overrides, **over}, seeds)
     places = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
     jobs = []
     for place in places:
@@ -104,6 +106,15 @@ def sweep(
         work = _directory(out, "sweep", held)
         run_jobs([job for _, job in jobs], work, run_job, Crew(workers))
         return [place | row for place, job in jobs for row in job.done(work)["rows"]]
+
+
+def _check_seed(settings: Mapping[str, Any], seeds: int) -> None:
+    """Refuse a seed among the settings: every run has one of its own."""
+    if "seed" in settings:
+        raise ConfigError(
+            f"seed = {settings['seed']!r} was given, but seeds are counted from 0 on; leave it out and say how many with "
+            f"seeds, which is {seeds}"
+        )
 
 
 def _directory(out: str | Path | None, command: str, held: ExitStack) -> Path:
