@@ -14,7 +14,7 @@ from aircomp.comparison.page import write_comparison
 from aircomp.comparison.run import Comparison, Plan, Task, compare
 from aircomp.errors import ConfigError
 from aircomp.fl.configure import check_overrides, configure, full_name
-from aircomp.reproduce.jobs import Crew, Job, run_jobs
+from aircomp.reproduce.jobs import Crew, Job, preset_params, run_jobs
 from aircomp.reproduce.work import run_job
 
 
@@ -99,9 +99,8 @@ def sweep(
         settings = overrides | place
         check_overrides(configure(preset, settings), settings)
         named = {full_name(name): value for name, value in settings.items()}
-        jobs += [
-            (place, Job("simulate", {"preset": str(preset), "settings": named | {"seed": n}})) for n in range(seeds)
-        ]
+        told = preset_params(preset)
+        jobs += [(place, Job("simulate", told | {"settings": named | {"seed": n}})) for n in range(seeds)]
     with ExitStack() as held:
         work = _directory(out, "sweep", held)
         run_jobs([job for _, job in jobs], work, run_job, Crew(workers))

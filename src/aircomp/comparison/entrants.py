@@ -1,7 +1,10 @@
 """The schemes of a comparison: those of this package by name, a TOML file of settings, or a class of your own."""
 
+import hashlib
 import importlib
+import inspect
 import sys
+import uuid
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -44,6 +47,11 @@ class Entrant:
             return load_own(self.own).offers
         parts = {path.split(".", 1)[1]: value for path, value in self.settings.items() if path.startswith("uplink.")}
         return make_uplink(UplinkSettings().changed(**parts)).offers
+
+    @cached_property
+    def told(self) -> dict[str, str]:
+        """What a job is told of a user's scheme: its name and a hash of its code, so that an edited one is measured anew."""
+        return {"own": self.own, "source": source_hash(type(load_own(self.own)))} if self.own else {}
 
 
 _NAMED = {
@@ -120,3 +128,22 @@ def load_own(given: str) -> Uplink:
         ) from None
     check_methods("scheme", made, "broadcast", "encode", "decode", "diagnose")
     return made
+
+
+_SEEN: dict[type, str] = {}
+
+
+def source_hash(scheme: type) -> str:
+    """Return a hash of the file that defines a class; a class without a file has a new one in every process.
+
+    Raises:
+        ConfigError: If the file has changed since it was first hashed here: the class is still the old one.
+    """
+    try:
+        path = Path(inspect.getsourcefile(scheme) or "")
+        found = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except (TypeError, OSError):
+        return _SEEN.setdefault(scheme, uuid.uuid4().hex)
+    if _SEEN.setdefault(scheme, found) != found:
+        raise ConfigError(f"{path} has changed since it was imported; start Python anew, or use importlib.reload")
+    return found

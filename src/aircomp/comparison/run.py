@@ -15,7 +15,7 @@ from aircomp.comparison.rounds import round_job, training_job
 from aircomp.errors import AirCompError
 from aircomp.fl.configure import check_phase, configure
 from aircomp.measure.fields import label_of
-from aircomp.reproduce.jobs import ALONE, Crew, Job, Payload, in_order, run_jobs
+from aircomp.reproduce.jobs import ALONE, Crew, Job, Payload, in_order, preset_params, run_jobs
 from aircomp.reproduce.summary import over_seeds
 from aircomp.reproduce.work import KINDS, run_job
 from aircomp.uplinks.outputs import check_rule
@@ -201,13 +201,14 @@ def refusal(plan: Plan, entrant: Entrant, settings: dict[str, Any]) -> str:
 
 
 def _job(plan: Plan, entrant: Entrant, settings: dict[str, Any], seed: int) -> Job:
+    preset = preset_params(plan.preset)
     if plan.task == "training":
-        params = {"preset": plan.preset, "settings": {"rounds": plan.training_rounds} | settings | {"seed": seed}}
-        return Job("arena-training", params | {"own": entrant.own}) if entrant.own else Job("simulate", params)
+        params = preset | {"settings": {"rounds": plan.training_rounds} | settings | {"seed": seed}}
+        return Job("arena-training", params | entrant.told) if entrant.own else Job("simulate", params)
     said = {path: value for path, value in settings.items() if path.startswith(COLLECTED)}
     said |= {"rounds": plan.collected_rounds, "seed": seed, "feedback.kind": "off"}
-    collected = Job("collect", {"preset": plan.preset, "settings": said, "raw": True})
-    params = {"preset": plan.preset, "settings": settings | {"seed": seed}, "own": entrant.own}
+    collected = Job("collect", preset | {"settings": said, "raw": True})
+    params = preset | {"settings": settings | {"seed": seed}, "own": ""} | entrant.told
     return Job("arena-round", params | {"rounds": plan.measured_rounds}, (collected,))
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from aircomp.common.artefact import read_json, write_json
+from aircomp.common.artefact import config_hash, read_json, read_toml, write_json
 from aircomp.common.interrupt import deferred
 from aircomp.common.results import plain
 from aircomp.engines.pool import workers
@@ -121,6 +121,12 @@ class Job:
     def directory(self, work: Path) -> Path:
         """Return where the job keeps what is more than numbers: fragments, a layer."""
         return work / self.key
+
+
+def preset_params(preset: str | Path) -> dict[str, str]:
+    """Return what a job is told of a preset: its name, and of a user's own file a hash of what it says."""
+    name = str(preset)
+    return {"preset": name} | ({"preset_hash": config_hash(read_toml(Path(name)))} if name.endswith(".toml") else {})
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
