@@ -167,6 +167,10 @@ def test_a_margin_inside_its_interval_is_a_tie():
     unclear = compared(row("a", [0.1, 0.3, 0.1]), row("b", [0.2, 0.2, 0.2]), MEASURES["round"])
     assert unclear["verdict"] == "tie"
     assert winners([row("a", [0.1, 0.1]), row("b", [0.2, 0.2])], MEASURES["round"])[0]["our_verdict"] == "wins"
+    rivals = [row("scattered", [0.01, 0.3, 0.1]), row("surely better", [0.09, 0.09, 0.09])]
+    (lost,) = winners([row("a", [0.1, 0.1, 0.1001]), *rivals], MEASURES["round"])
+    assert lost["winner"] == "scattered"
+    assert (lost["best_rival"], lost["our_verdict"]) == ("scattered", "loses")  # to the other, which does not scatter
     low, high = interval([1.0, 2.0, 3.0], (1 + CONFIDENCE) / 2)
     assert (low, high) == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5), abs=1e-3)
 

@@ -89,16 +89,20 @@ def _margins(first: Row, second: Row, measure: Measure) -> list[float]:
 
 
 def _ours(ranked: Sequence[Row], measure: Measure) -> Row:
-    """Compare our best scheme with the best of all others."""
+    """Compare our best scheme with the best of all others; it loses if any of them is surely better.
+
+    The best may scatter so much that it ties with ours, while another does not.
+    """
     ours, others = ([row for row in ranked if bool(row.get("ours")) == own] for own in (True, False))
     if not ours or not others:
         return {}
     beside = compared(ours[0], others[0], measure)
+    outcomes = [outcome(compared(ours[0], rival, measure)) for rival in others]
     return {
         "our_best": ours[0]["scheme"],
         "best_rival": others[0]["scheme"],
         "our_margin": beside["margin"],
-        "our_verdict": outcome(beside),
+        "our_verdict": "loses" if "loses" in outcomes else outcomes[0],
     }
 
 
