@@ -150,7 +150,7 @@ def test_a_reply_carries_one_byte_a_fragment_and_the_memory_stays():
     assert list(sent) == [SENT]
     assert sent[SENT].numpy().dtype == np.uint8
     assert sent[SENT].numpy().shape == (26,)  # 127 parameters in fragments of 5
-    assert grid.contexts[100].state[MEMORY]["memory"].numpy().shape == (NUM_PARAMS,)
+    assert grid.contexts[100].state[MEMORY]["message"].numpy().shape == (NUM_PARAMS,)
 
 
 def test_beyond_256_codewords_an_index_takes_two_bytes():
@@ -184,7 +184,8 @@ def test_error_feedback_telescopes_over_rounds(as_in_production):
         told += join(lookup(indices, codebooks[-1]), NUM_PARAMS)
         arrays, _ = strategy.aggregate_train(server_round, replies)
     wanted = sum(update_of(r, 0) for r in (1, 2, 3))
-    memory = torch.from_numpy(grid.contexts[100].state[MEMORY]["memory"].numpy())
+    kept = grid.contexts[100].state[MEMORY]
+    memory = torch.from_numpy(kept["message"].numpy() - kept["chosen"].numpy())
     assert memory.norm() > 0.1  # much was left out
     # weights of order one are moved and subtracted again: a few units in the last place of float32
     torch.testing.assert_close(told + memory, wanted, rtol=0, atol=2e-6)
@@ -406,6 +407,16 @@ def test_every_scheme_with_error_feedback_does_under_flower_what_it_does_alone(n
     assert alone.any()
 
 
+@pytest.mark.parametrize("name", ["gamp", "baa"])
+def test_what_power_control_silenced_is_said_later_under_flower_as_alone(name):
+    """Over fading with inversion, devices whose gain is below the threshold send nothing and keep their message."""
+    control = PowerSettings(control="inversion", threshold=0.7)
+    air = make_channel(ChannelSettings(kind="fading", snr_db=30.0, snr_reference="round"), control)
+    uplink = make_uplink(name, codeword_length=128)
+    result = start(make_strategy(uplink, channel=air), LoopGrid(make_app(), 6), rounds=6)
+    torch.testing.assert_close(flat(result.arrays), by_hand(Link(uplink, air), 6, 6), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(("name", "options"), [("gamp", {"energy": "matched"}), ("analog", {}), ("tdma-vq", {})])
 def test_a_cap_holds_under_flower_as_it_does_alone(name, options):
     uplink, noisy = make_uplink(name, **options), Awgn(5.0, "transmit")
@@ -429,6 +440,22 @@ def test_a_lost_reply_leaves_the_whole_message_to_the_next_round():
         strategy.aggregate_train(server_round, heard)
     torch.testing.assert_close(said_by(0, grid.replies), update_of(2, 0) + update_of(3, 0), rtol=0, atol=1e-5)
     torch.testing.assert_close(said_by(1, grid.replies), update_of(3, 1), rtol=0, atol=1e-5)
+
+
+def test_codewords_that_were_lost_count_as_not_sent():
+    strategy, grid, arrived = make_strategy("perfect"), LoopGrid(make_app(), 2), torch.zeros(NUM_PARAMS)
+    for server_round in (1, 2, 3):
+        config = ConfigRecord({"server-round": server_round})
+        replies = grid.send_and_receive(strategy.configure_train(server_round, initial_arrays(), config, grid))
+        kept = grid.contexts[100].state[MEMORY]
+        message, chosen = (torch.from_numpy(kept[name].numpy()) for name in ("message", "chosen"))
+        wanted = sum(update_of(r, 0) for r in range(1, server_round + 1)) - arrived
+        torch.testing.assert_close(message, wanted, rtol=0, atol=1e-5)
+        if server_round != 2:
+            arrived += chosen
+        strategy.aggregate_train(
+            server_round, [r for r in replies if server_round != 2 or r.metadata.src_node_id != 100]
+        )
 
 
 # ----------------------------------------------------------------------------------- clients that fail, leave, join

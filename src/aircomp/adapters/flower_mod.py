@@ -105,7 +105,8 @@ class _Device:
         text, (norm, sent_in) = (torch.from_numpy(kept[name].numpy()) for name in ("message", "norm and round"))
         stands_for = torch.zeros_like(text)
         if int(sent_in) == ours["arrived"]:
-            stands_for = text if arrived is None else torch.from_numpy(arrived["arrived"].numpy())
+            meant = kept.get("chosen", kept["message"]) if arrived is None else arrived["arrived"]
+            stands_for = torch.from_numpy(meant.numpy())
         memory = remember(text, stands_for, self.feedback, update_norm=float(norm))
         assert memory is not None  # a message is kept only where there is feedback
         self.context.state[MEMORY] = ArrayRecord({"memory": Array(memory.numpy())})
@@ -113,7 +114,7 @@ class _Device:
     def send(
         self, update: Float[Tensor, " params"], announced: ArrayRecord | None, server_round: int
     ) -> tuple[Array, dict[str, float]]:
-        """Return what the device sends and what it tells beside it, and keep its memory in the context."""
+        """Return what the device sends and what it tells beside it, and keep the message until it is known what arrived."""
         kept = self.context.state.array_records.get(MEMORY)
         memory = None if kept is None else torch.from_numpy(kept["memory"].numpy())
         if memory is not None and memory.shape != update.shape:
@@ -122,18 +123,16 @@ class _Device:
                 "the run, so start a new one"
             )
         text, norm = add_memory(update, memory, self.feedback), float(update.norm())
-        if announced is None:
-            if self.feedback.kind != "off":
-                beside = np.array([norm, server_round], dtype=np.float64)
-                self.context.state[MEMORY] = ArrayRecord(
-                    {"message": Array(text.numpy()), "norm and round": Array(beside)}
-                )
-            return Array(text.numpy()), {"update-norm": norm}
-        sent, reconstruction = _quantize(text, announced)
-        memory = remember(text, reconstruction, self.feedback, update_norm=norm)
-        if memory is not None:
-            self.context.state[MEMORY] = ArrayRecord({"memory": Array(memory.numpy())})
-        return Array(sent), {"update-norm": norm, "feedback-ratio": feedback_ratio(memory, update)}
+        told, sent = {"update-norm": norm}, text.numpy()
+        keep = {"message": sent}
+        if announced is not None:
+            sent, chosen = _quantize(text, announced)
+            keep["chosen"] = chosen.numpy()
+            told["feedback-ratio"] = feedback_ratio(remember(text, chosen, self.feedback, update_norm=norm), update)
+        if self.feedback.kind != "off":
+            keep["norm and round"] = np.array([norm, server_round], dtype=np.float64)
+            self.context.state[MEMORY] = ArrayRecord({name: Array(array) for name, array in keep.items()})
+        return Array(sent), told
 
 
 def _quantize(text: Float[Tensor, " params"], announced: ArrayRecord) -> tuple[np.ndarray, Float[Tensor, " params"]]:

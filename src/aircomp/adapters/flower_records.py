@@ -16,12 +16,13 @@ ANNOUNCED = "aircomp.codebook"
 """ArrayRecord to the devices: what the base station broadcasts, of which devices choose codewords. Not there if they send
 their messages whole."""
 ARRIVED = "aircomp.arrived"
-"""ArrayRecord to a device that sends its messages whole: what its last one stood for on the radio, which the server works out
-in its place. Not there if all of it arrived, or if the device has never sent."""
+"""ArrayRecord to a device: what its last message stood for on the radio, which the server works out in its place. Not there
+if all that it sent arrived, or if it has never sent."""
 SENT = "aircomp.sent"
 """The array that a reply carries in place of the parameters."""
 MEMORY = "aircomp.common.memory"
-"""ArrayRecord in a device's state: its error memory, or the last message whole, until it is told what arrived of it."""
+"""ArrayRecord in a device's state: its error memory, or the last message whole (and the codewords that it chose for it),
+until it is told what arrived of it."""
 
 
 class ClientFailed(AirCompError, RuntimeError):

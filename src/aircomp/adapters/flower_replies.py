@@ -41,7 +41,7 @@ class Answer:
     arrays: ArrayRecord
     update_norm: float
     feedback_ratio: float | None
-    """None: it sent its message whole, and does not know yet what arrives."""
+    """If all codewords that it chose arrive. None: it sent its message whole, and does not know yet what arrives."""
 
     def indices(self, num_slots: int, num_codewords: int) -> Int[Tensor, " slots"]:
         """Return the indices that the client sent, or say what it sent instead."""
@@ -72,7 +72,7 @@ class Arrived:
     server_round: int
     """Of the message; 0: the node has never sent one."""
     stands_for: Float[Tensor, " params"] | None
-    """None: all of it."""
+    """None: all that the node sent."""
 
     def records(self, announced: ArrayRecord | ConfigRecord) -> dict[str, ArrayRecord | ConfigRecord]:
         """Return what the node is told of it, beside what all are told of the round."""

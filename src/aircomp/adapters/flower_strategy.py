@@ -216,8 +216,8 @@ class UplinkStrategy(Strategy):
         return messages, encode(self.link, messages, announced, csi, index)
 
     def _what_arrived(self, server_round: int, answers: list[Answer], exchange: Exchange) -> dict[int, Arrived]:
-        """Return what to tell the nodes that sent their messages whole, by their number."""
-        if self.feedback.kind == "off" or isinstance(self.link.uplink, DigitalUplink | PerfectUplink):
+        """Return what to tell the nodes of what they sent, by their number: silent devices, say, sent nothing."""
+        if self.feedback.kind == "off":
             return {}
         each = zip(answers, exchange.messages, exchange.sent.reconstruction, strict=True)
         return {
