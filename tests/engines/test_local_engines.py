@@ -1,4 +1,5 @@
 import os
+import resource
 import signal
 import threading
 import time
@@ -36,6 +37,18 @@ def test_processes_give_the_bits_of_one_process_in_any_order(trainer, workers):
         assert torch.equal(one.update, three.update)
         assert one.loss == two.loss
     assert not torch.equal(serial[0].update, serial[1].update)
+
+
+def test_buffers_of_many_devices_hold_no_file_descriptors(trainer):
+    trainer.settings = LocalSettings(steps=1, batch_size=4)
+    tasks = [Task(0, index % 8, torch.zeros(3)) for index in range(200)]
+    executor = ProcessExecutor(trainer, 2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 60, hard))
+    try:
+        assert len(run(executor, trainer, tasks)) == 200
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_diverging_device_is_named_with_round_and_layer(trainer):

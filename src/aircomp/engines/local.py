@@ -92,7 +92,7 @@ class ProcessExecutor:
         self._buffers.copy_(buffers)
         try:
             with deferred() as raise_if_stopped:
-                futures = [self._pool.submit(_run_task, task) for task in tasks]
+                futures = [self._pool.submit(_run_task, *_pack(task)) for task in tasks]
                 while wait(futures, timeout=PATIENCE).not_done:
                     raise_if_stopped()
             return [_unpack(future.result()) for future in futures]
@@ -122,10 +122,17 @@ def _start_worker(trainer: Trainer, weights: Tensor, buffers: Tensor) -> None:
     _worker.update(trainer=trainer, weights=weights, buffers=buffers)
 
 
-Packed = tuple[np.ndarray, np.ndarray, float, int]  # arrays travel through a pipe; tensors would each hold a descriptor
+# arrays travel through a pipe; tensors would each hold a descriptor
+PackedTask = tuple[int, int, np.ndarray | None]
+Packed = tuple[np.ndarray, np.ndarray, float, int]
 
 
-def _run_task(task: Task) -> Packed:
+def _pack(task: Task) -> PackedTask:
+    return task.round_index, task.device, None if task.own_buffers is None else task.own_buffers.cpu().numpy()
+
+
+def _run_task(round_index: int, device: int, own_buffers: np.ndarray | None) -> Packed:
+    task = Task(round_index, device, None if own_buffers is None else torch.from_numpy(own_buffers))
     result = _worker["trainer"].run(task, _worker["weights"], _worker["buffers"])
     return result.update.numpy(), result.buffers.numpy(), result.loss, result.num_samples
 
