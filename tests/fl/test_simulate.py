@@ -57,6 +57,16 @@ def test_a_resumed_run_ends_in_the_same_bits(quick, digits, tmp_path, options):
     assert dict(whole.state.uplink_memory) == dict(parts.state.uplink_memory)
 
 
+def test_a_finished_run_that_is_resumed_says_the_same(quick, digits, tmp_path):
+    """It was killed after its last checkpoint, before the result; what the last round told is not told again."""
+    capped = quick.changed(**{"uplink": "gamp", "channel.snr_reference": "transmit", "power.cap": True, "rounds": 1})
+    whole = simulate(capped, dataset=digits, out=tmp_path)
+    (tmp_path / "result.json").unlink()
+    again = simulate(capped, dataset=digits, out=tmp_path, resume=True)
+    assert whole.row["side_information"]
+    assert again.row | {"seconds": 0} == whole.row | {"seconds": 0}
+
+
 WORDS = ["simulate", "digits", "--uplink", "perfect"]
 WORDS += [*flags(QUICK | {"rounds": 12, "engine": "processes", "workers": 2}), "--out"]
 

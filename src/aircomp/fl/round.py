@@ -116,7 +116,13 @@ def run_round(
         update = _applied("after", federation.after, exchange.update.to(state.weights.device))
         memories, ratio = _remember(state, experiment, sent, exchange.sent.reconstruction.cpu())
     with watch.stage("server"):
-        state = replace(state, rounds_done=index + 1, memories=memories, uplink_memory=exchange.memory)
+        state = replace(
+            state,
+            rounds_done=index + 1,
+            memories=memories,
+            uplink_memory=exchange.memory,
+            side_information=exchange.air.side_information,
+        )
         state = update_model(state, experiment, update)
         left = dict(zip(active, results, strict=True))
         state = update_buffers(state, experiment.buffers, left, sent.devices, base, exchange.output.num_active_hat)

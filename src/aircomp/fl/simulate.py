@@ -217,8 +217,6 @@ class _Run:
     before: Transform | None
     after: Transform | None
     on_round: OnRound | None
-    told: tuple[str, ...] = ()
-    """What reached the base station outside the radio in the last round."""
 
     def execute(self, out: Path | None, *, resume: bool) -> Simulation:
         experiment = self.experiment
@@ -243,7 +241,7 @@ class _Run:
             with deferred():
                 executor.close()
         self.model.load(state.weights, state.buffers)
-        row = self._summary(metrics, time.perf_counter() - begun)
+        row = self._summary(metrics, state.side_information, time.perf_counter() - begun)
         if out is not None:
             save_model(out, self.model.module)
             results.write_result(
@@ -290,8 +288,6 @@ class _Run:
                     after = self._with_statistics(after, base_samples, watch)
                     record |= self._evaluate(after, watch)
                 record["seconds"] = {k: round(v, 6) for k, v in watch.seconds.items()}
-                if happened is not None:
-                    self.told = happened.exchange.air.side_information
                 with deferred():
                     journal.add(record)
                     if self.on_round:
@@ -327,10 +323,10 @@ class _Run:
             accuracy, loss = evaluate(self.model.module, self.data)
         return {"test_accuracy": accuracy, "test_loss": loss}
 
-    def _summary(self, metrics: list[Record], seconds: float) -> results.Row:
+    def _summary(self, metrics: list[Record], told: tuple[str, ...], seconds: float) -> results.Row:
         experiment, num_params = self.experiment, self.model.num_params
         snr_db = experiment.applied_snr_db if self.link.uplink.uses_radio else None
-        side_information = list(dict.fromkeys((*self.link.uplink.side_information, *self.told)))
+        side_information = list(dict.fromkeys((*self.link.uplink.side_information, *told)))
         has_buffers = any(b.is_floating_point() for b in self.model.module.buffers())
         if has_buffers and experiment.buffers in BUFFERS_BESIDE:
             side_information.append(BUFFERS_BESIDE[experiment.buffers])

@@ -40,6 +40,8 @@ class FederationState:
     """Buffers of the devices that have taken part, where buffers stay local."""
     uplink_memory: Mapping[str, Tensor] = field(default_factory=dict)
     """What the uplink remembers of the last round that had one."""
+    side_information: tuple[str, ...] = ()
+    """What reached the base station outside the radio in the last round that had one."""
 
 
 def save_checkpoint(directory: Path, state: FederationState, previous: FederationState | None, identity: str) -> None:
@@ -65,6 +67,7 @@ def save_checkpoint(directory: Path, state: FederationState, previous: Federatio
         "server_step": str(state.server.step),
         "identity": identity,
         "memories": json.dumps(memories),
+        "side_information": json.dumps(state.side_information),
     }
     write_tensors(directory / "state.safetensors", tensors, metadata)
     _remove_stale(directory, set(memories.values()))
@@ -111,6 +114,7 @@ def load_checkpoint(directory: Path, identity: str, start: FederationState) -> F
         memories=memories,
         local_buffers={device: _like(path, tensors, name, start.buffers) for device, name in local.items()},
         uplink_memory=_uplink_memory(path, tensors, manifest["snr_db"]),
+        side_information=manifest["side_information"],
     )
 
 
@@ -144,6 +148,8 @@ def _numbers(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
             "server_step": int(metadata["server_step"]),
             "memories": {_device(path, device): str(name) for device, name in memories.items()},
             "snr_db": json.loads(metadata.get("snr_db", "null")),
+            # older versions did not keep it
+            "side_information": tuple(map(str, json.loads(metadata.get("side_information", "[]")))),
         }
         snr_db = found["snr_db"]
         if found["rounds_done"] < 0 or not (snr_db is None or math.isfinite(snr_db)):
