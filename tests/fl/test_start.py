@@ -1,6 +1,6 @@
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.fl.central import CentralSettings, train_centrally
@@ -38,6 +38,20 @@ def test_a_run_resumes_without_its_start(quick, digits, trained, tmp_path):
     (trained.out / MODEL_FILE).unlink()
     resumed = simulate(settings, dataset=digits, out=tmp_path / "run", resume=True)
     assert torch.equal(resumed.state.weights, whole.state.weights)
+
+
+def test_a_resumed_run_has_the_counters_of_its_start(quick, digits, tmp_path):
+    settings = quick.changed(**{"model.name": "vgg", "model.width": 2, "rounds": 1, "uplink": "ideal"})
+    before = simulate(settings, dataset=digits, out=tmp_path / "before")
+    counted = {k: v + 77 if k.endswith("num_batches_tracked") else v for k, v in before.model.state_dict().items()}
+    save_file(counted, tmp_path / "start.safetensors")
+    settings = settings.changed(start=str(tmp_path / "start.safetensors"))
+    simulate(settings, dataset=digits, out=tmp_path / "run")
+    simulate(settings.changed(rounds=2), dataset=digits, out=tmp_path / "run", resume=True)
+    simulate(settings.changed(rounds=2), dataset=digits, out=tmp_path / "whole")
+    whole, parts = (load_file(tmp_path / name / MODEL_FILE) for name in ("whole", "run"))
+    assert all(torch.equal(whole[name], parts[name]) for name in counted)
+    assert any(name.endswith("num_batches_tracked") and value == 77 for name, value in whole.items())
 
 
 def test_a_start_of_other_shapes_names_both(quick, digits, trained):

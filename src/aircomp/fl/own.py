@@ -1,6 +1,7 @@
 """A user's own parts: checked when they come in, copied where a run would change them, named in what it leaves behind."""
 
 import copy
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +24,7 @@ from aircomp.errors import ConfigError
 PROBE_SAMPLES = 64
 """Training images that a model of the user's own is tried on before the run."""
 FIXED = "fixed.safetensors"
-"""File of a checkpoint with what training does not move in a user's own model."""
+"""File of a checkpoint with what training does not move: frozen parameters, counters."""
 
 
 class OwnParts(Settings):
@@ -198,6 +199,11 @@ def save_fixed(checkpoint: Path, model: FlatModel) -> None:
     """Write what training does not move, once, at the start of a run."""
     if fixed := model.fixed():
         artefact.write_tensors(checkpoint / FIXED, {name: tensor.clone() for name, tensor in fixed.items()})
+
+
+def has_fixed(checkpoint: Path) -> bool:
+    """Return whether it was written; older versions wrote it for a user's own model only."""
+    return os.path.lexists(checkpoint / FIXED)
 
 
 @torch.no_grad()

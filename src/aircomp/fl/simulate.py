@@ -41,7 +41,7 @@ from aircomp.fl.evaluate import evaluate, recompute_statistics
 from aircomp.fl.experiment import Buffers, Experiment
 from aircomp.fl.journal import Journal, open_run, read_metrics
 from aircomp.fl.needs import memory_needs
-from aircomp.fl.own import copy_model, idle_parameters, layout_hash, load_fixed, save_fixed
+from aircomp.fl.own import copy_model, has_fixed, idle_parameters, layout_hash, load_fixed, save_fixed
 from aircomp.fl.participation import most_active
 from aircomp.fl.radio import make_link
 from aircomp.fl.round import Federation, Record, Round, Stopwatch, Transform, run_round
@@ -259,8 +259,10 @@ class _Run:
         state = FederationState(0, model.weights.cpu().clone(), model.read_buffers().cpu(), server)
         saved = load_checkpoint(out / "checkpoint", self._identity, state) if out is not None and resume else None
         metrics = [] if saved is None or out is None else read_metrics(out / "metrics.jsonl", saved.rounds_done)
-        if out is not None and self.experiment.own.model:
-            (save_fixed if saved is None else load_fixed)(out / "checkpoint", model)
+        if out is not None and saved is None:
+            save_fixed(out / "checkpoint", model)
+        elif out is not None and (self.experiment.own.model or has_fixed(out / "checkpoint")):
+            load_fixed(out / "checkpoint", model)
         state = saved or state
         model.load(state.weights, state.buffers)
         return state, metrics
