@@ -43,6 +43,7 @@ def test_the_number_of_workers_does_not_change_a_bit(quick, digits):
         {},
         {"server.kind": "fedadam", "server.learning_rate": 0.01},
         {"uplink": "gamp", "channel.snr_db": -15.0, "air.repeat": "auto"},
+        {"buffers": "local", "model.name": "vgg", "model.width": 2},
     ],
 )
 def test_a_resumed_run_ends_in_the_same_bits(quick, digits, tmp_path, options):

@@ -56,7 +56,8 @@ def save_checkpoint(directory: Path, state: FederationState, previous: Federatio
             write_tensors(directory / name, {"memory": memory})
         memories[str(device)] = name
     tensors = {"weights": state.weights, "buffers": state.buffers}
-    tensors |= {f"local_buffers.{d}": b for d, b in state.local_buffers.items()}
+    # copied: the base station's own are the global ones too, and no file takes the same memory twice
+    tensors |= {f"local_buffers.{d}": b.clone() for d, b in state.local_buffers.items()}
     tensors |= {UPLINK + name: value for name, value in state.uplink_memory.items()}
     if state.server.first is not None:
         tensors["server.first"] = state.server.first
