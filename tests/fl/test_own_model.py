@@ -92,6 +92,31 @@ def test_a_resumed_run_ends_in_the_same_bits_whatever_the_module_holds(whole, tm
     assert outcome(simulate(settings(), model=Net(seed=1), out=tmp_path, resume=True)) == whole
 
 
+class Masked(nn.Module):
+    """Attention's mask: a buffer with infinities."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(64, 10)
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+        self.register_buffer("mask", torch.tensor([0.0] * 60 + [-torch.inf] * 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(1)
+        return self.out(x * (x + self.mask).softmax(dim=1))
+
+
+@pytest.mark.parametrize("buffers", ["average", "local"])
+def test_a_mask_of_infinities_resumes_and_starts_a_run(tmp_path, buffers):
+    whole = simulate(settings(rounds=2, buffers=buffers), model=Masked())
+    simulate(settings(rounds=1, buffers=buffers), model=Masked(), out=tmp_path / "run")
+    parts = simulate(settings(rounds=2, buffers=buffers), model=Masked(), out=tmp_path / "run", resume=True)
+    assert outcome(parts) == outcome(whole)
+    again = simulate(settings(rounds=0, start=str(tmp_path / "run")), model=Masked())
+    assert torch.equal(again.state.weights, whole.state.weights)
+
+
 SCRIPT = """
     import sys
     sys.path[:0] = {folders!r}

@@ -207,7 +207,14 @@ _CONTENTS: dict[Content, tuple[torch.dtype, ...]] = {
 
 
 def expect_tensor(
-    path: Path, tensors: Mapping[str, Tensor], name: str, content: Content, shape: Sequence[int | str], remedy: str
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    name: str,
+    content: Content,
+    shape: Sequence[int | str],
+    remedy: str,
+    *,
+    finite: bool = True,
 ) -> Tensor:
     """Return the tensor `name` of a file, after checking its type, shape and content.
 
@@ -218,6 +225,7 @@ def expect_tensor(
         content: Its type, or what it must be a kind of.
         shape: Its axes. A number is an exact length; a word stands for any length but zero.
         remedy: What to do about a file that holds something else.
+        finite: Whether its numbers must be; a mask among a model's buffers may hold infinities.
 
     Raises:
         ArtefactError: If it is missing, of another type or shape, or not finite.
@@ -234,7 +242,8 @@ def expect_tensor(
             f"{path}: {name} is {_type_name(tensor.dtype)} {list(tensor.shape)}; expected {_type_name(content)} [{axes}]; "
             f"{remedy}"
         )
-    if tensor.is_floating_point() and not all(torch.isfinite(part).all() for part in tensor.flatten().split(2**24)):
+    parts = tensor.flatten().split(2**24) if finite and tensor.is_floating_point() else ()
+    if not all(torch.isfinite(part).all() for part in parts):
         raise ArtefactError(f"{path}: {name} holds numbers that are not finite; {remedy}")
     return tensor
 

@@ -215,4 +215,4 @@ def load_fixed(checkpoint: Path, model: FlatModel) -> None:
     saved, _ = artefact.read_tensors(path)
     for name, tensor in fixed.items():
         remedy = "start anew with --overwrite"
-        tensor.copy_(artefact.expect_tensor(path, saved, name, tensor.dtype, tensor.shape, remedy))
+        tensor.copy_(artefact.expect_tensor(path, saved, name, tensor.dtype, tensor.shape, remedy, finite=False))

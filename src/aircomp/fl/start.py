@@ -37,8 +37,10 @@ def load_start(module: nn.Module, start: Path) -> None:
     given, _ = read_tensors(path)
     expected = module.state_dict()
     _check_names(path, set(given), set(expected))
+    trained = {name for name, p in module.named_parameters() if p.requires_grad}
     for name, tensor in expected.items():
-        expect_tensor(path, given, name, tensor.dtype, tensor.shape, "give a start of the same model")
+        remedy = "give a start of the same model"
+        expect_tensor(path, given, name, tensor.dtype, tensor.shape, remedy, finite=name in trained)
     module.load_state_dict(given)
 
 

@@ -110,10 +110,10 @@ def load_checkpoint(directory: Path, identity: str, start: FederationState) -> F
     return FederationState(
         rounds_done=manifest["rounds_done"],
         weights=_like(path, tensors, "weights", start.weights),
-        buffers=_like(path, tensors, "buffers", start.buffers),
+        buffers=_like(path, tensors, "buffers", start.buffers, finite=False),
         server=ServerState(kept["server.first"], kept["server.second"], manifest["server_step"]),
         memories=memories,
-        local_buffers={device: _like(path, tensors, name, start.buffers) for device, name in local.items()},
+        local_buffers={d: _like(path, tensors, name, start.buffers, finite=False) for d, name in local.items()},
         uplink_memory=_uplink_memory(path, tensors, manifest["snr_db"]),
         side_information=manifest["side_information"],
     )
@@ -130,8 +130,8 @@ def _uplink_memory(path: Path, tensors: Mapping[str, Tensor], snr_db: float | No
     return found
 
 
-def _like(path: Path, tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
-    return expect_tensor(path, tensors, name, like.dtype, like.shape, REMEDY)
+def _like(path: Path, tensors: Mapping[str, Tensor], name: str, like: Tensor, *, finite: bool = True) -> Tensor:
+    return expect_tensor(path, tensors, name, like.dtype, like.shape, REMEDY, finite=finite)
 
 
 def _device(path: Path, word: str) -> int:
