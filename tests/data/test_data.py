@@ -2,6 +2,7 @@ import gzip
 import io
 import struct
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from aircomp.common.artefact import tensor_hash
 from aircomp.data import images as data
 from aircomp.data import readers
 from aircomp.errors import ArtefactError, ConfigError, ShapeError
+from aircomp.fl.simulate import simulate
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +56,11 @@ def write_cifar10(folder: Path) -> Path:
     return folder
 
 
-def write_archive(path: Path, members: dict[str, bytes]) -> Path:
+def write_archive(path: Path, members: dict[str, bytes], **headers: str) -> Path:
     with tarfile.open(path, "w:gz") as archive:
         for name, content in members.items():
             member = tarfile.TarInfo(name)
+            member.pax_headers = headers
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     return path
@@ -396,6 +399,13 @@ def test_a_damaged_archive_ends_in_a_sentence(damage, tmp_path):
         readers.read_cifar10(path, images_per_file=2)
 
 
+@pytest.mark.parametrize("header", ["GNU.sparse.map", "GNU.sparse.size"])
+def test_a_header_that_is_no_number_ends_in_a_sentence(header, tmp_path):
+    path = write_archive(tmp_path / "cifar-10-binary.tar.gz", all_members(), **{header: "x,y"})
+    with pytest.raises(ArtefactError, match=r"is not a whole tar\.gz archive .*; move it away and run"):
+        readers.read_cifar10(path, images_per_file=2)
+
+
 def test_an_archive_that_swells_is_refused_before_it_fills_the_memory(tmp_path):
     path = write_archive(tmp_path / "cifar-10-binary.tar.gz", {"readme.html": bytes(20_000_000)})
     with pytest.raises(ArtefactError, match="it unpacks to more than the dataset holds"):
@@ -473,3 +483,22 @@ IMAGE = torch.zeros(1, 2, 2)
 def test_a_users_dataset_that_cannot_be_used_ends_in_a_sentence(pairs, sentence):
     with pytest.raises(ShapeError, match=sentence):
         data.from_torch(Pairs(pairs), Pairs([(IMAGE, 0)]), num_classes=10)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda d: {"test_images": d.test_images[:0], "test_labels": d.test_labels[:0]}, "at least one image"),
+        (lambda d: {"train_images": d.train_images.double()}, "train_images is .* of float64; expected"),
+        (lambda d: {"train_images": d.train_images * torch.nan}, "train_images holds values that are not finite"),
+        (lambda d: {"test_labels": d.test_labels[:5]}, r"test_labels is \[5\] of int64; expected \[360\]"),
+        (lambda d: {"train_labels": d.train_labels.int()}, "train_labels is .* of int32; expected"),
+        (lambda d: {"test_labels": d.test_labels + 1}, "test_labels reaches from 1 to 10; expected 0 to 9"),
+        (lambda d: {"train_labels": d.train_labels - 1}, "train_labels reaches from -1 to 8; expected 0 to 9"),
+        (lambda d: {"test_images": d.test_images[..., :4]}, r"the test images are \[1, 8, 4\] .* training images"),
+        (lambda d: {"pixel_std": torch.ones(3)}, "pixel_std .*expected one number for each of 1 channels"),
+    ],
+)
+def test_images_of_a_users_own_are_checked_before_the_run(as_in_production, change, sentence, digits):
+    with pytest.raises(ShapeError, match=sentence):
+        simulate("digits", dataset=replace(digits, **change(digits)), uplink="ideal", rounds=1, engine="serial")

@@ -79,7 +79,7 @@ def test_trace_does_not_touch_the_generator(trace):
     assert torch.equal(rng.get_state(), before)
 
 
-@pytest.mark.parametrize("word", ["4", "-1", "x", "1.0", "1_0", "²", "1,2"])
+@pytest.mark.parametrize("word", ["4", "-1", "x", "1.0", "1_0", "²", "1,2", "1" * 5000])
 def test_a_word_that_is_no_device_is_refused_with_its_line(trace, word, rng):
     settings = trace(f"0\n1 {word}\n")
     assert active_devices(settings, 4, 0, rng=rng) == (0,)

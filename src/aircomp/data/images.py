@@ -290,6 +290,43 @@ def from_torch(train: Dataset, test: Dataset, *, num_classes: int | None = None,
     return _image_data(name, name, train_images, train_labels, test_images, test_labels, num_classes=num_classes)
 
 
+def check_images(data: ImageData) -> None:
+    """Check a user's own images in memory, as `from_torch` does what it reads.
+
+    Raises:
+        ShapeError: If a part is empty, images and labels do not belong together, or a label is out of range.
+    """
+    parts = {"train": (data.train_images, data.train_labels), "test": (data.test_images, data.test_labels)}
+    for which, (images, labels) in parts.items():
+        if images.ndim != 4 or not images.numel() or images.dtype not in (torch.uint8, torch.float32):
+            raise ShapeError(
+                f"{which}_images is {_describe(images)}; expected [images, channels, height, width] of uint8 or float32, "
+                "at least one image"
+            )
+        if labels.shape != images.shape[:1] or labels.dtype != torch.int64:
+            raise ShapeError(
+                f"{which}_labels is {_describe(labels)}; expected [{len(images)}] of int64, one label for each image"
+            )
+        if images.is_floating_point() and not torch.isfinite(images).all():
+            raise ShapeError(f"{which}_images holds values that are not finite; clean the dataset")
+        low, high = int(labels.min()), int(labels.max())
+        if low < 0 or high >= data.num_classes:
+            raise ShapeError(
+                f"{which}_labels reaches from {low} to {high}; expected 0 to {data.num_classes - 1}, as num_classes says"
+            )
+    if data.test_images.shape[1:] != data.train_images.shape[1:]:
+        raise ShapeError(
+            f"the test images are {_describe(data.test_images[0])} but the training images "
+            f"{_describe(data.train_images[0])}; give both the same size"
+        )
+    channels = data.train_images.shape[1:2]
+    if data.pixel_mean.shape != channels or data.pixel_std.shape != channels:
+        raise ShapeError(
+            f"pixel_mean is {_describe(data.pixel_mean)} and pixel_std {_describe(data.pixel_std)}; "
+            f"expected one number for each of {channels[0]} channels"
+        )
+
+
 def _read_all(dataset: Any, which: str) -> tuple[Tensor, Tensor]:
     # Any: map-style is a matter of methods, and torch's Dataset does not declare __len__
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__") or len(dataset) == 0:

@@ -169,10 +169,10 @@ def _archive_files(path: Path, size: int) -> Iterator[tuple[str, bytearray]]:
             yield from _members(path, stream, size)
             while stream.read(1 << 16):  # to the very end, where gzip checks itself
                 pass
-    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
-        raise _damaged(path, f"is not a whole tar.gz archive ({error})", "cifar10") from None
     except ArtefactError:
         raise
+    except (EOFError, ValueError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:  # a value: of a header
+        raise _damaged(path, f"is not a whole tar.gz archive ({error})", "cifar10") from None
     except OSError as error:
         raise _unreadable(path, error, "cifar10") from None
 

@@ -129,8 +129,10 @@ def _parse_line(lines: list[str], index: int, total: int, settings: Participatio
     words = lines[index].split()
     where = f"line {index + 1} of the trace {settings.trace}"
     for word in words:
-        if not (word.isascii() and word.isdecimal() and int(word) < total):
-            raise ConfigError(f"{where} holds {word!r}; expected device ids from 0 to {total - 1} separated by spaces")
+        if not (word.isascii() and word.isdecimal() and len(word) < 20 and int(word) < total):
+            raise ConfigError(
+                f"{where} holds {word[:20]!r}; expected device ids from 0 to {total - 1} separated by spaces"
+            )
     ids = sorted(int(word) for word in words)
     if len(set(ids)) < len(ids):
         raise ConfigError(f"{where} names a device twice; name each active device once")

@@ -22,7 +22,7 @@ from aircomp.common.interrupt import deferred
 from aircomp.common.memory import check_memory
 from aircomp.common.outdir import as_directory
 from aircomp.common.threads import one_thread
-from aircomp.data.images import ImageData, from_torch, load
+from aircomp.data.images import ImageData, check_images, from_torch, load
 from aircomp.data.partition import Partition, split
 from aircomp.decode.base import Decoder
 from aircomp.device.update import FlatModel
@@ -186,6 +186,7 @@ def _dataset(
     dataset: ImageData | tuple[Dataset, Dataset] | None, experiment: Experiment, data_dir: str | Path | None
 ) -> ImageData:
     if isinstance(dataset, ImageData):
+        check_images(dataset)
         return dataset
     if dataset is not None:
         with rngs.global_state(experiment.seed, "dataset"):  # random transforms are drawn once, and alike on resume
