@@ -174,7 +174,7 @@ def simulate(
     check_radio(link.uplink, overrides)
     check_buffers(experiment.buffers, link.uplink)
     check_devices(link.uplink, most_active(experiment.participation, experiment.devices.total))
-    run = _Run(experiment, data, flat, link, before, after, on_round)
+    run = _Run(experiment, data, flat, link, before, after, on_round, command)
     if out is None:
         return run.execute(None, resume=False)
     directory = as_directory(out)
@@ -218,6 +218,8 @@ class _Run:
     before: Transform | None
     after: Transform | None
     on_round: OnRound | None
+    command: str
+    """What the result calls it."""
 
     def execute(self, out: Path | None, *, resume: bool) -> Simulation:
         experiment = self.experiment
@@ -246,7 +248,7 @@ class _Run:
         if out is not None:
             save_model(out, self.model.module)
             results.write_result(
-                out / "result.json", "simulate", experiment.model_dump(mode="json"), experiment.seed, [row]
+                out / "result.json", self.command, experiment.model_dump(mode="json"), experiment.seed, [row]
             )
         if row["snr_reference"] == "transmit":
             check_power(metrics)
