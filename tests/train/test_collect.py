@@ -3,7 +3,7 @@ import torch
 
 from aircomp.common.artefact import read_json, write_tensors
 from aircomp.encode.codebook import count
-from aircomp.errors import ArtefactError
+from aircomp.errors import ArtefactError, ConfigError
 from aircomp.quantize.nearest import nearest
 from aircomp.train.collect import collect
 from aircomp.train.fragments import load_round, round_files
@@ -23,6 +23,7 @@ def test_a_collection_holds_what_devices_chose(tmp_path):
         torch.testing.assert_close(own / own.sum(), saved.popularity, rtol=1e-6, atol=1e-7)  # counts over a sum
         assert (saved.popularity.diff() <= 0).all()
     assert read_json(tmp_path / "fragments.json")["order"] == "popularity"
+    assert read_json(tmp_path / "result.json")["command"] == "collect"
 
 
 def test_an_interrupted_collection_resumes_to_the_same_files(tmp_path):
@@ -31,6 +32,17 @@ def test_an_interrupted_collection_resumes_to_the_same_files(tmp_path):
     collect("digits", tmp_path / "parts", resume=True, **QUICK)
     for whole, parts in zip(round_files(tmp_path / "whole"), round_files(tmp_path / "parts"), strict=True):
         assert whole.read_bytes() == parts.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("raw", "sentence"), [(False, "hold no raw fragments; resume without --raw"), (True, "hold raw .* with --raw")]
+)
+def test_a_collection_is_raw_in_all_rounds_or_in_none(tmp_path, raw, sentence):
+    collect("digits", tmp_path, raw=raw, **QUICK | {"rounds": 1})
+    with pytest.raises(ConfigError, match=sentence):
+        collect("digits", tmp_path, raw=not raw, resume=True, **QUICK)
+    collect("digits", tmp_path, raw=raw, resume=True, **QUICK | {"rounds": 2})
+    assert len({load_round(path).fragments is None for path in round_files(tmp_path)}) == 1
 
 
 def tensors(**changes):

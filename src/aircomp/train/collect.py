@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from aircomp.common.artefact import read_tensors
 from aircomp.common.checks import check_callable, check_path
 from aircomp.common.outdir import as_directory
 from aircomp.errors import ConfigError
@@ -48,6 +49,8 @@ def collect(
         check_callable("on_round", on_round, "of a record")
     if overrides.setdefault("uplink", "perfect") != "perfect":
         raise ConfigError(f"uplink = {overrides['uplink']!r}: a collection has perfect aggregation; leave it out")
+    if resume:
+        _check_raw(out, raw=raw)
     experiment = configure(preset, overrides)
     check_overrides(experiment, overrides)
     length = experiment.uplink.quantize.fragment_length
@@ -81,3 +84,14 @@ def collect(
     )
     write_description(out, experiment.model_dump(mode="json"), experiment.uplink.quantize.order)
     return run
+
+
+def _check_raw(out: Path, *, raw: bool) -> None:
+    """Refuse to continue a collection whose rounds hold something else than the next ones would."""
+    first = min(out.glob("round_*.safetensors"), default=None)
+    if first is None or ("fragments" in read_tensors(first)[0]) == raw:
+        return
+    holds, remedy = ("no raw", "without") if raw else ("raw", "with")
+    raise ConfigError(
+        f"raw = {raw}, but the rounds in {out} hold {holds} fragments; resume {remedy} --raw, or choose another --out"
+    )
