@@ -77,16 +77,32 @@ def test_overwriting_deletes_the_files_of_the_command_and_no_others(tmp_path, co
     assert json.loads((run / MARKER).read_text())["kind"] == command
 
 
+@pytest.mark.parametrize("again", [{"resume": True}, {"overwrite": True}])
+def test_what_a_killed_write_left_is_deleted(tmp_path, again):
+    ours = [".state.safetensors.4711.tmp", ".memory_000003_000002.safetensors.4711.tmp"]
+    others = [tmp_path / name for name in (".notes.txt.4711.tmp", ".result.json.old.tmp")]
+    half = [tmp_path / ".result.json.4711.tmp", *(tmp_path / "checkpoint" / name for name in ours)]
+    with open_directory(tmp_path, "simulate"):
+        (tmp_path / "checkpoint").mkdir()
+        for path in [*half, *others]:
+            path.write_text("x")
+    with open_directory(tmp_path, "simulate", **again):
+        assert not any(path.exists() for path in half)
+        assert all(path.exists() for path in others)
+
+
 def test_nothing_is_deleted_through_a_link(tmp_path):
     elsewhere, run = tmp_path / "elsewhere", tmp_path / "run"
     elsewhere.mkdir()
     (elsewhere / "state.safetensors").write_text("mine")
+    (elsewhere / ".state.safetensors.4711.tmp").write_text("mine")
     with open_directory(run, "simulate"):
         (run / "config.toml").write_text("")
         (run / "checkpoint").symlink_to(elsewhere)
     with pytest.raises(ArtefactError, match="is a link"), open_directory(run, "simulate", overwrite=True):
         pass
     assert (elsewhere / "state.safetensors").read_text() == "mine"
+    assert (elsewhere / ".state.safetensors.4711.tmp").read_text() == "mine"
 
 
 @pytest.mark.seconds

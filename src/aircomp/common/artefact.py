@@ -58,6 +58,13 @@ def _to_neighbour(path: Path, write: Callable[[Path], None]) -> None:
             temporary.unlink()
 
 
+def leftovers(directory: Path, pattern: str) -> list[Path]:
+    """Return the temporary neighbours of the files of a pattern; where nobody writes, those of a killed process."""
+    folder, name = (directory / pattern).parent, Path(pattern).name
+    found = folder.glob(f".{name}.*.tmp") if folder == directory or not folder.is_symlink() else ()
+    return [path for path in found if path.name.split(".")[-2].isdecimal()]
+
+
 def check_writable(path: Path) -> None:
     """Check that a file can be written, before the work that fills it."""
 

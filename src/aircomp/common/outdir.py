@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import aircomp
-from aircomp.common.artefact import InUse, lock, read_json, read_toml, write_json
+from aircomp.common.artefact import InUse, leftovers, lock, read_json, read_toml, write_json
 from aircomp.common.interrupt import telling
 from aircomp.errors import ArtefactError, ConfigError
 
@@ -93,6 +93,8 @@ def open_directory(directory: Path, command: str, *, overwrite: bool = False, re
         try:
             if is_fresh:
                 write_json(directory / MARKER, {"kind": command, "version": aircomp.__version__})
+            else:
+                _remove_leftovers(directory, kind)
             if overwrite and not resume:
                 _clear(directory, kind)
             yield
@@ -260,6 +262,13 @@ def _clear(directory: Path, kind: Kind) -> None:
         if isinstance(error, ArtefactError):
             raise
         raise ArtefactError(f"cannot replace {error.filename}: {error.strerror}; choose another --out") from None
+
+
+def _remove_leftovers(directory: Path, kind: Kind) -> None:
+    """Delete what a command that was killed within a write left half written."""
+    with contextlib.suppress(OSError):
+        for path in [path for pattern in (MARKER, *kind.files) for path in leftovers(directory, pattern)]:
+            path.unlink(missing_ok=True)
 
 
 def _remove_if_unused(directory: Path, *, is_new: bool) -> None:
