@@ -77,6 +77,12 @@ def test_overwriting_deletes_the_files_of_the_command_and_no_others(tmp_path, co
     assert json.loads((run / MARKER).read_text())["kind"] == command
 
 
+def test_a_run_is_resumed_or_replaced_but_not_both(tmp_path):
+    with pytest.raises(ConfigError, match="both resume and overwrite were given; expected one"):
+        simulate("digits", out=tmp_path / "run", resume=True, overwrite=True, **SMALL)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("again", [{"resume": True}, {"overwrite": True}])
 def test_what_a_killed_write_left_is_deleted(tmp_path, again):
     ours = [".state.safetensors.4711.tmp", ".memory_000003_000002.safetensors.4711.tmp"]

@@ -83,8 +83,11 @@ def open_directory(directory: Path, command: str, *, overwrite: bool = False, re
 
     Raises:
         ArtefactError: If the directory cannot be used, is in use, or holds something that would be lost.
+        ConfigError: If both `overwrite` and `resume` are asked for.
     """
     kind = KINDS[command]
+    if overwrite and resume:
+        raise ConfigError("both resume and overwrite were given; expected one: go on with the run, or replace it")
     _check(directory, command, overwrite=overwrite, resume=resume)  # before anything is put there
     is_new = not os.path.lexists(directory)
     with telling(_stopped(directory, kind)), lock(directory):
@@ -95,7 +98,7 @@ def open_directory(directory: Path, command: str, *, overwrite: bool = False, re
                 write_json(directory / MARKER, {"kind": command, "version": aircomp.__version__})
             else:
                 _remove_leftovers(directory, kind)
-            if overwrite and not resume:
+            if overwrite:
                 _clear(directory, kind)
             yield
         finally:
