@@ -115,7 +115,7 @@ def load_checkpoint(directory: Path, identity: str, start: FederationState) -> F
         memories=memories,
         local_buffers={d: _like(path, tensors, name, start.buffers, finite=False) for d, name in local.items()},
         uplink_memory=_uplink_memory(path, tensors, manifest["snr_db"]),
-        side_information=manifest["side_information"],
+        side_information=tuple(manifest["side_information"]),
     )
 
 
@@ -150,9 +150,11 @@ def _numbers(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
             "memories": {_device(path, device): str(name) for device, name in memories.items()},
             "snr_db": json.loads(metadata.get("snr_db", "null")),
             # older versions did not keep it
-            "side_information": tuple(map(str, json.loads(metadata.get("side_information", "[]")))),
+            "side_information": json.loads(metadata.get("side_information", "[]")),
         }
-        snr_db = found["snr_db"]
+        snr_db, told = found["snr_db"], found["side_information"]
+        if not isinstance(told, list) or not all(isinstance(each, str) for each in told):
+            raise TypeError
         if found["rounds_done"] < 0 or not (snr_db is None or math.isfinite(snr_db)):
             raise ValueError
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
