@@ -1,14 +1,17 @@
 """Rounds in which nobody speaks in some coherence blocks, or many have nothing to say."""
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
 
 from aircomp.channel import Awgn, ChannelSettings, Fading, PowerSettings
+from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
 from aircomp.uplinks.base import UplinkContext
 from aircomp.uplinks.schemes import make_uplink
+from aircomp.uplinks.settings import UplinkSettings
 
 
 def faded_round(name, devices, threshold, *, seed, snr_db=40.0, block_slots=16, params=6400, **options):
@@ -74,3 +77,16 @@ def test_compute_forward_without_noise_sends_every_parameter():
 def test_a_level_that_follows_the_rounds_gains_is_declared(control, told):
     air = Fading(ChannelSettings(kind="fading", snr_db=10.0), PowerSettings(control=control))
     assert air.sound(3, 64, rng=torch.Generator().manual_seed(0)).at_receiver.side_information == told
+
+
+@pytest.mark.parametrize(
+    ("repeat", "block_slots", "fits"), [(2, 4, True), (2, 3, False), ("auto", 6, False), (1, 3, True)]
+)
+def test_copies_of_a_slot_lie_in_one_coherence_block(repeat, block_slots, fits):
+    context = UplinkContext(block_uses=64 * block_slots)
+    with (
+        nullcontext()
+        if fits
+        else pytest.raises(ConfigError, match=f"uplink.repeat = {repeat}: up to .* coherence block")
+    ):
+        make_uplink(UplinkSettings(name="blind", repeat=repeat), context)

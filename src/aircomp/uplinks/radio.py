@@ -16,6 +16,8 @@ from aircomp.decode.base import Decoded, Decoder
 from aircomp.decode.copies import estimate_snr_db
 from aircomp.decode.receiver import Receiver, Reception
 from aircomp.decode.side import visible_side_information
+from aircomp.encode.schedule import COPIES
+from aircomp.errors import ConfigError
 from aircomp.uplinks.base import Announced, Memory, Relay, Sent
 from aircomp.uplinks.digital import SNR_DB, DigitalUplink, Kept, compare, counts_of
 from aircomp.uplinks.outputs import Counts
@@ -27,12 +29,22 @@ class RadioUplink(Relay):
     Args:
         link: What is announced and sent.
         receiver: Counts from what the antennas heard.
+
+    Raises:
+        ConfigError: If copies of a slot would lie in two coherence blocks, whose gains differ.
     """
 
     offers = Counts
 
     def __init__(self, link: DigitalUplink, receiver: Receiver):
         super().__init__(link)
+        repeat, uses = link.settings.repeat, link.codebook.shape[1]
+        copies = max(COPIES) if repeat == "auto" else repeat
+        if copies > 1 and link.context.block_uses % (copies * uses):
+            raise ConfigError(
+                f"uplink.repeat = {repeat}: up to {copies} copies of {uses} channel uses do not fit evenly into a coherence "
+                f"block of {link.context.block_uses}; choose channel.block_slots so that they do, or repeat = 1"
+            )
         self.receiver, self.name = receiver, link.name
         self.send, self.side_information = link.send, receiver.side_information
 
