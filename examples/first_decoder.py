@@ -18,6 +18,6 @@ class MatchedFilter:
 if __name__ == "__main__":
     codebook = aircomp.CommunicationLayer.load().codebook
     own = aircomp.simulate("digits", decoder=MatchedFilter(codebook), snr_db=10.0, rounds=10)
-    ours = aircomp.simulate("digits", uplink="amp-da-net", snr_db=10.0, rounds=10)
-    for name, run in (("matched filter", own), ("amp-da-net", ours)):
+    ours = aircomp.simulate("digits", uplink="gamp-net", snr_db=10.0, rounds=10)
+    for name, run in (("matched filter", own), ("gamp-net", ours)):
         print(f"{name:15} count accuracy {run.row['count_accuracy']:.2f}, test accuracy {run.test_accuracy:.2f}")

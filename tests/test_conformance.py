@@ -49,7 +49,7 @@ SLOW = ("posterior", "blind", "blind-net", "semi-blind", "covariance", "tuma", "
     [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in aircomp.uplink_names()],
 )
 def test_every_uplink_passes(name):
-    quantize = QuantizeSettings(fragment_length=20, num_codewords=128 if name in ("amp-da-net", "blind-net") else 64)
+    quantize = QuantizeSettings(fragment_length=20, num_codewords=128 if name in ("gamp-net", "blind-net") else 64)
     check_uplink(lambda: make_uplink(UplinkSettings(name=name, quantize=quantize)), CHANNELS.get(name, Awgn))
 
 

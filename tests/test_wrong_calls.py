@@ -193,8 +193,8 @@ CALLS = [
         lambda: aircomp.make_decoder("amp-da", BOOK, max_iterations=2.5),
     ),
     ("agreement = nan: input should be", lambda: aircomp.make_decoder("gamp", BOOK, agreement=NAN)),
-    ("layer is the str", lambda: aircomp.make_decoder("amp-da-net", layer().codebook, layer="runs/layer")),
-    ("only with the codebook it was trained with", lambda: aircomp.make_decoder("amp-da-net", BOOK)),
+    ("layer is the str", lambda: aircomp.make_decoder("gamp-net", layer().codebook, layer="runs/layer")),
+    ("only with the codebook it was trained with", lambda: aircomp.make_decoder("gamp-net", BOOK)),
     # make_uplink
     ("no uplink 'gammp'", lambda: make_uplink("gammp")),
     ("settings is None; expected UplinkSettings", lambda: make_uplink(None)),
@@ -206,7 +206,7 @@ CALLS = [
     ("decoder is the Empty .*with the method decode", lambda: make_uplink(decoder=Empty())),
     (
         "the package has no layer for 64 codewords of 64 channel uses",
-        lambda: make_uplink(UplinkSettings(name="amp-da-net", quantize=QuantizeSettings(num_codewords=64))),
+        lambda: make_uplink(UplinkSettings(name="gamp-net", quantize=QuantizeSettings(num_codewords=64))),
     ),
     # simulate
     ("no preset 'digit': did you mean 'digits'", lambda: simulate("digit")),
@@ -302,7 +302,7 @@ CALLS = [
     ("device is the str 'tpu'", lambda: aircomp.CommunicationLayer.load(device="tpu")),
     (r"device is \S*9223372036854775808", lambda: aircomp.CommunicationLayer.load(device=2**63)),
     ("codebook is None", lambda: aircomp.CommunicationLayer(None, layer().net)),
-    ("net is None; expected an AmpDaNet", lambda: aircomp.CommunicationLayer(layer().codebook, None)),
+    ("net is None; expected an GampNet", lambda: aircomp.CommunicationLayer(layer().codebook, None)),
     ("no snr_reference 'each'", lambda: layer().decoder(snr_reference="each")),
     ("directory is None; expected a path", lambda: layer().save(None)),
     (r"received .*expected \[slots, 64\]", lambda: decode(torch.zeros(4, 63))),

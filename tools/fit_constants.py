@@ -8,10 +8,10 @@ r"""Fit the decoders' constants to saved rounds, and print what they would be.
 | `estimate` | `aircomp.decode.estimate.FITTED` | the estimate of a round, two bases | error of the number of devices |
 | `agreement` | `aircomp.decode.prior.AGREEMENT` | gamp, two bases | count accuracy, then update NMSE |
 | `strength` | `aircomp.decode.side.STRENGTH` | gamp, two bases | count accuracy, then update NMSE |
-| `open` | `aircomp.aggregation.readout.OPEN` | amp-da-net | update NMSE of the unbiased mean |
+| `open` | `aircomp.aggregation.readout.OPEN` | gamp-net | update NMSE of the unbiased mean |
 | `energy` | `aircomp.encode.energy.EXPONENT` | gamp, two bases of matched energy, `transmit` SNR | update NMSE |
 | `rate` | `aircomp.uplinks.rate.SHORT_FROM_DB` | gamp, matched energies, `transmit` SNR | error against the raw mean |
-| `agreement-of-layer` | `agreement` in a layer's layer.json | amp-da-net | count accuracy, then update NMSE |
+| `agreement-of-layer` | `agreement` in a layer's layer.json | gamp-net | count accuracy, then update NMSE |
 
 Give rounds that were collected for this and that no report uses: training rounds for all but the last; for a layer rounds
 that its training did not see (validation rounds).
@@ -37,7 +37,7 @@ from aircomp.aggregation import aggregate, readout
 from aircomp.channel.awgn import Awgn, add_noise, transmit
 from aircomp.common import rng as rngs
 from aircomp.decode import estimate, side
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder
+from aircomp.decode.gamp_net import GampNet, GampNetDecoder
 from aircomp.decode.base import Decoder
 from aircomp.decode.gamp import Gamp, GampSettings
 from aircomp.decode.pilot import PilotEstimator
@@ -249,9 +249,9 @@ def fit_agreement_of_layer(task: Task, layer: CommunicationLayer) -> None:
     """Try the agreement in the estimates that a trained layer starts from."""
     tried = {}
     for value in AGREEMENTS:
-        net = AmpDaNet(layer.net.settings.changed(agreement=value)).eval().requires_grad_(False)
+        net = GampNet(layer.net.settings.changed(agreement=value)).eval().requires_grad_(False)
         net.load_state_dict(layer.net.state_dict())
-        decoder = AmpDaNetDecoder(net, layer.codebook, snr_reference=task.snr_reference)
+        decoder = GampNetDecoder(net, layer.codebook, snr_reference=task.snr_reference)
         tried[value] = decoded(task, decoder, layer.codebook)
     report("agreement of the layer", tried, layer.net.settings.agreement, best_by_counts(tried))
 

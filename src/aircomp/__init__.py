@@ -1,6 +1,6 @@
 """Digital over-the-air computation for federated edge learning: simulate, decode, compare.
 
-    run = aircomp.simulate("digits", uplink="amp-da-net", snr_db=10.0, rounds=20)
+    run = aircomp.simulate("digits", uplink="gamp-net", snr_db=10.0, rounds=20)
     run.test_accuracy
 
     layer = aircomp.CommunicationLayer.load()

@@ -10,7 +10,7 @@ from aircomp.bench.net import Example, Sizes, agrees, bench_net
 from aircomp.bench.train import _models, _stepper, loss_difference, synthetic_round
 from aircomp.common.artefact import read_json
 from aircomp.common.rng import generator
-from aircomp.decode.amp_da_net import AmpDaNetSettings
+from aircomp.decode.gamp_net import GampNetSettings
 from aircomp.train.batches import make_batch
 from aircomp.train.recipe import PretrainSettings
 from helpers.commands import call
@@ -33,7 +33,7 @@ def test_the_benched_cnns_correct_something():
 
 
 def test_the_network_is_measured_beside_plain(decode_rows):
-    row = next(r for r in decode_rows if r["contender"] == "amp-da-net" and "times_plain" in r)
+    row = next(r for r in decode_rows if r["contender"] == "gamp-net" and "times_plain" in r)
     assert row["slots"] == 16
     assert row["slots_per_second"] == pytest.approx(16 / row["seconds"])
     assert row["times_plain"] == pytest.approx(row["slots_per_second"] / row["plain_slots_per_second"])
@@ -53,7 +53,7 @@ def test_a_plain_version_that_differs_is_flagged(monkeypatch, caplog):
     with caplog.at_level(logging.WARNING):
         row = bench_net(16, 1)
     assert not row["agrees"]
-    assert "amp-da-net differs from its plain version by 0.01" in caplog.text
+    assert "gamp-net differs from its plain version by 0.01" in caplog.text
 
 
 def test_what_is_not_a_number_does_not_agree():
@@ -62,7 +62,7 @@ def test_what_is_not_a_number_does_not_agree():
 
 
 def test_scaling_varies_one_size_at_a_time(decode_rows):
-    rows = [r for r in decode_rows if r["contender"] == "amp-da-net" and "axis" in r]
+    rows = [r for r in decode_rows if r["contender"] == "gamp-net" and "axis" in r]
     assert [(r["axis"], r["value"]) for r in rows] == [
         *(("slots", v) for v in (4, 8, 16)),
         *(("layers", v) for v in (5, 10, 20)),
@@ -76,8 +76,8 @@ def test_scaling_varies_one_size_at_a_time(decode_rows):
 
 def test_the_other_kernels_are_measured_too(decode_rows):
     names = [r["contender"] for r in decode_rows if "times_plain" in r]
-    compiled = [f"{name}, compiled kernels beside torch" for name in ("gamp", "amp-da-net")]
-    others = ["rounding", "quantise ten devices", "quantisation codebook", "amp-da-net"]
+    compiled = [f"{name}, compiled kernels beside torch" for name in ("gamp", "gamp-net")]
+    others = ["rounding", "quantise ten devices", "quantisation codebook", "gamp-net"]
     assert names == ["amp-da", "gamp", *compiled, *others]
     points = [(r["contender"], r["axis"], r["value"]) for r in decode_rows if "axis" in r]
     assert points[:6] == [(name, "slots", slots) for name in ("amp-da", "gamp") for slots in (4, 8, 16)]
@@ -105,7 +105,7 @@ def test_a_training_step_is_measured_beside_plain(tmp_path, capsys):
 
 def test_plain_layers_take_the_same_steps():
     # a learning rate at which one step changes the loss by far more than the tolerance
-    settings = PretrainSettings(net=AmpDaNetSettings(num_layers=2, filters=4), learning_rate=3e-3)
+    settings = PretrainSettings(net=GampNetSettings(num_layers=2, filters=4), learning_rate=3e-3)
     batch = make_batch(synthetic_round(16), torch.arange(16), 10.0, "round")
     fast, plain = _models(settings)
     before = [p.detach().clone() for p in fast.parameters()]

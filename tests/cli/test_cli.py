@@ -164,16 +164,16 @@ def test_cost_takes_a_layer_for_every_scheme_that_has_one(name, capsys):
     assert call("cost", "--parameters", "2000", "--uplink", name, "--layer", layer) == 0
     for others in (["--uplink", "gamp"], []):  # without a scheme it is for one of four
         assert call("cost", "--parameters", "2000", "--layer", layer, *others) == 2
-        assert "name the one that it is for (amp-da-net, learned-analog," in capsys.readouterr().err
+        assert "name the one that it is for (gamp-net, learned-analog," in capsys.readouterr().err
 
 
 def test_cost_counts_the_learned_decoders_convolutions(tmp_path):
-    assert call("cost", "--parameters", "20", "--uplink", "amp-da-net", "gamp", "--out", tmp_path) == 0
+    assert call("cost", "--parameters", "20", "--uplink", "gamp-net", "gamp", "--out", tmp_path) == 0
     rows = {row["uplink"]: row["base_station_gflop"] for row in read_json(tmp_path / "result.json")["rows"]}
     products = 4 * 2 * 128 * 64 / 1e9  # one slot, one of ten iterations or six layers
     assert rows["gamp"] == pytest.approx(10 * products)
     # three convolutions over one codeword: from 6 features to 16, to 16, to 1
-    assert rows["amp-da-net"] == pytest.approx(6 * (products + 2 * 128 * (6 * 16 + 16 * 16 + 16) / 1e9))
+    assert rows["gamp-net"] == pytest.approx(6 * (products + 2 * 128 * (6 * 16 + 16 * 16 + 16) / 1e9))
 
 
 def test_cost_counts_the_work_of_schemes_that_have_no_formula(tmp_path):
@@ -193,7 +193,7 @@ def test_a_demo_is_a_page_and_replaces_only_what_it_made(tmp_path, capsys):
     assert call(*demo) == 0
     assert {"result.json", "report.html", "accuracy.png"} <= {path.name for path in tmp_path.iterdir()}
     rows = read_json(tmp_path / "result.json")["rows"]
-    assert [row["uplink"] for row in rows] == ["ideal", "perfect", "amp-da", "gamp", "amp-da-net"]
+    assert [row["uplink"] for row in rows] == ["ideal", "perfect", "amp-da", "gamp", "gamp-net"]
     page, said = (tmp_path / "report.html").read_text(), capsys.readouterr()
     assert "aircomp demo --rounds 1 --seed 0 --snr-db 5" in page
     assert "7 of 7 done: " in said.out, "without a terminal, too, it says what it does"

@@ -270,7 +270,7 @@ def test_a_run_with_a_relative_layer_resumes_from_elsewhere_and_under_any_name(t
     here.mkdir()
     monkeypatch.chdir(here)
     CommunicationLayer.load().save("schicht ü")
-    args = ["--uplink", "amp-da-net", "--layer", "schicht ü", "--out", "läuft"]
+    args = ["--uplink", "gamp-net", "--layer", "schicht ü", "--out", "läuft"]
     assert call("simulate", "digits", *SMALL_RUN, *args) == 0
     monkeypatch.chdir(elsewhere)
     assert call("simulate", "--resume", f"--out={here / 'läuft'}", "--rounds", "2") == 0

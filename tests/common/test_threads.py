@@ -6,7 +6,7 @@ import torch
 
 from aircomp.common.rng import generator
 from aircomp.common.threads import one_thread, spread, whole_cores
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
 from aircomp.decode.gamp import Gamp
 from aircomp.encode.codebook import make_codebook
 from helpers.draws import zipf_round
@@ -106,12 +106,12 @@ def test_every_thread_is_in_the_callers_inference_mode(threads):
         assert spread(meet, range(3)) == [False] * 3
 
 
-@pytest.mark.parametrize("name", ["gamp", "amp-da-net"])
+@pytest.mark.parametrize("name", ["gamp", "gamp-net"])
 def test_decoded_rounds_have_the_same_bits_for_any_number_of_threads(name, threads):
     codebook = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))
     received, popularity, _, _ = zipf_round(1300, 9, 3.0, codebook=codebook, reference="slot")
-    net = AmpDaNet(AmpDaNetSettings(num_layers=2, filters=4))
-    decoder = Gamp(codebook) if name == "gamp" else AmpDaNetDecoder(net, codebook)
+    net = GampNet(GampNetSettings(num_layers=2, filters=4))
+    decoder = Gamp(codebook) if name == "gamp" else GampNetDecoder(net, codebook)
     found = []
     for number in (1, 2, 3):
         threads(number)

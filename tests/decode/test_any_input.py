@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import aircomp
 from aircomp.common.rng import generator
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
 from aircomp.decode.base import MAX_DEVICES
 from aircomp.decode.copies import combine, estimate_snr_db
 from aircomp.errors import AirCompError, ConfigError, ShapeError
@@ -30,17 +30,17 @@ OPTIONS: dict[str, dict] = {
     "posterior": {"sweeps": 2, "burn_in": 2},
     "nnls": {"num_steps": 20},
 }
-NAMES = [name for name in aircomp.decoder_names() if name not in ("amp-da-net", "genie")]
+NAMES = [name for name in aircomp.decoder_names() if name not in ("gamp-net", "genie")]
 
 
 def make(name: str, codebook: torch.Tensor, snr_reference: str):
     if name not in NETS:
         return aircomp.make_decoder(name, codebook, snr_reference=snr_reference, **OPTIONS.get(name, {}))
-    net, rng = AmpDaNet(AmpDaNetSettings(num_layers=6, filters=3, **NETS[name])), generator(0, "trained")
+    net, rng = GampNet(GampNetSettings(num_layers=6, filters=3, **NETS[name])), generator(0, "trained")
     with torch.no_grad():
         for parameter in net.parameters():  # far from where training starts, in every direction
             parameter.add_(torch.randn(parameter.shape, generator=rng))
-    return AmpDaNetDecoder(net, codebook, snr_reference=snr_reference)
+    return GampNetDecoder(net, codebook, snr_reference=snr_reference)
 
 
 @dataclass(frozen=True)

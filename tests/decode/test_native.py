@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aircomp.common.rng import generator
 from aircomp.decode import native
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
 from aircomp.decode.cnn import Cnn, Workspace
 from aircomp.decode.gamp import Gamp
 from aircomp.decode.gamp_steps import AmpState, PreparedCodebook, pass_messages
@@ -135,13 +135,13 @@ def test_messages_are_torchs(uses, slots, seed):
 
 
 @pytest.mark.parametrize("snr_db", [0.0, 10.0])
-@pytest.mark.parametrize("name", ["gamp", "amp-da-net", "kernel of three"])
+@pytest.mark.parametrize("name", ["gamp", "gamp-net", "kernel of three"])
 def test_rounds_are_decoded_as_torch_does(name, snr_db):
     codebook = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))
-    net = AmpDaNet(AmpDaNetSettings(num_layers=4, filters=8, kernel=3 if name == "kernel of three" else 1))
+    net = GampNet(GampNetSettings(num_layers=4, filters=8, kernel=3 if name == "kernel of three" else 1))
     for cnn in net.cnn:
         cnn.weight_out.copy_(0.1 * torch.randn(cnn.weight_out.shape, generator=generator(1, "weights")))
-    decoder = Gamp(codebook) if name == "gamp" else AmpDaNetDecoder(net, codebook)
+    decoder = Gamp(codebook) if name == "gamp" else GampNetDecoder(net, codebook)
     received, popularity, *_ = zipf_round(600, 10, snr_db, codebook)
     found, expected = both(decoder.decode, received, popularity)
     torch.testing.assert_close(found.mean, expected.mean, rtol=0, atol=2e-5)  # through up to ten iterations

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aircomp.common.rng import generator
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
 from aircomp.decode.gamp import Gamp, GampSettings
 from aircomp.decode.side import STRENGTH, check_groups, slot_rates
 from aircomp.encode.codebook import count, make_codebook
@@ -13,7 +13,7 @@ from aircomp.measure.metrics import count_accuracy
 from helpers.draws import add_noise
 
 CODEBOOK = make_codebook("two-bases", 64, 32, rng=generator(0, "codebook"))
-NET = AmpDaNet(AmpDaNetSettings(num_layers=8, filters=4)).eval().requires_grad_(False)
+NET = GampNet(GampNetSettings(num_layers=8, filters=4)).eval().requires_grad_(False)
 
 
 def plain_slot_rates(mean, rate, *groupings):
@@ -58,7 +58,7 @@ def test_without_groups_all_slots_expect_the_same():
 
 @pytest.mark.seconds
 @pytest.mark.parametrize(
-    "decoder", [Gamp(CODEBOOK, GampSettings(agreement=0.0)), AmpDaNetDecoder(NET, CODEBOOK)], ids=["gamp", "amp-da-net"]
+    "decoder", [Gamp(CODEBOOK, GampSettings(agreement=0.0)), GampNetDecoder(NET, CODEBOOK)], ids=["gamp", "gamp-net"]
 )
 def test_knowing_the_layer_or_the_own_codeword_helps_where_layers_differ(decoder):
     received, popularity, counts, layers, own = draw_round()
@@ -72,13 +72,13 @@ def test_knowing_the_layer_or_the_own_codeword_helps_where_layers_differ(decoder
     assert found["both"] > found["none"] + 0.05
 
 
-@pytest.mark.parametrize("decoder", [Gamp(CODEBOOK), AmpDaNetDecoder(NET, CODEBOOK)], ids=["gamp", "net"])
+@pytest.mark.parametrize("decoder", [Gamp(CODEBOOK), GampNetDecoder(NET, CODEBOOK)], ids=["gamp", "net"])
 def test_the_chunk_does_not_matter(decoder, monkeypatch):
     received, popularity, _, layers, own = draw_round(num_slots=200)
     found = []
     for chunk in (33, 200):
         monkeypatch.setattr("aircomp.decode.pilot.CHUNK", chunk * len(CODEBOOK))
-        monkeypatch.setattr("aircomp.decode.amp_da_net.CHUNK", chunk)
+        monkeypatch.setattr("aircomp.decode.gamp_net.CHUNK", chunk)
         found.append(decoder.decode(received, popularity, slot_layers=layers, bs_indices=own))
     a, b = found
     # float32 products of other heights round differently

@@ -32,10 +32,10 @@ RUNS = {
     "perfect": ("perfect", {}),
     "gamp": ("gamp", QUIET),
     "amp-da": ("amp-da", QUIET),
-    "amp-da-net": ("amp-da-net", QUIET),
+    "gamp-net": ("gamp-net", QUIET),
     "gamp at 0 dB": ("gamp", LOUD),
     "amp-da at 0 dB": ("amp-da", LOUD),
-    "amp-da-net at 0 dB": ("amp-da-net", LOUD),
+    "gamp-net at 0 dB": ("gamp-net", LOUD),
 }
 EXACT = ("test_accuracy", "num_active", "rounds", "decoder", "codebook", "snr_db", "snr_reference")
 """Whole numbers, shares of 360 test images, and words: rounding does not reach them."""
@@ -70,7 +70,7 @@ def test_three_rounds_of_digits_give_the_stored_numbers(name, digits):
 def test_evaluating_collected_fragments_gives_the_stored_rows(tmp_path):
     fragments, out = tmp_path / "fragments", tmp_path / "evaluated"
     assert call("collect", "digits", *flags(QUICK | {"rounds": 2}), "--out", fragments) == 0
-    asked = ["--decoder", "gamp", "amp-da", "amp-da-net", "omp", "--snr-db", "0", "5", "--slots", "60"]
+    asked = ["--decoder", "gamp", "amp-da", "gamp-net", "omp", "--snr-db", "0", "5", "--slots", "60"]
     assert call("evaluate", "--fragments", fragments, *asked, "--out", out) == 0
     rows = read_json(out / "result.json")["rows"]
     fields = [field for field in rows[0] if "second" not in field and field != "num_active_error"]  # amp-da has none

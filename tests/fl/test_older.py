@@ -11,7 +11,7 @@ from aircomp.fl.simulate import simulate
 from helpers.records import without_times
 
 OLDER = """
-uplink = "amp-da-net"
+uplink = "gamp-net"
 side_information = "none"
 [encode]
 codebook = "layer"
@@ -29,7 +29,7 @@ def test_an_older_file_means_what_it_meant(tmp_path):
     (tmp_path / "older.toml").write_text(OLDER)
     found = read_toml(tmp_path / "older.toml")
     settings = found.uplink
-    assert (settings.name, settings.side_information, settings.codebook) == ("amp-da-net", "none", "layer")
+    assert (settings.name, settings.side_information, settings.codebook) == ("gamp-net", "none", "layer")
     assert (settings.codeword_length, settings.repeat, settings.quantize.num_codewords) == (32, 2, 64)
     assert Experiment(**found.model_dump()) == found
 

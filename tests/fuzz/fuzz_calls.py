@@ -130,7 +130,7 @@ def _calls() -> dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]
         ),
     }
     for name in decoder_names():
-        if name != "amp-da-net":
+        if name != "gamp-net":
             told = partial(decode, options={"truth": counts} if name == "genie" else {})
             found[f"{name}.decode"] = (told, lambda name=name: {"decoder": name} | air | side)
     return found

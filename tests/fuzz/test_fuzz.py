@@ -50,7 +50,7 @@ TERMINALS = [
     Case(f"{stdout} {' '.join(args)}", args, stdout=stdout)
     for stdout in ("ascii", "latin-1", "broken", "closed", "full")
     for args in (
-        ["cost", "--parameters", "1000", "--uplink", "gamp", "amp-da-net"],
+        ["cost", "--parameters", "1000", "--uplink", "gamp", "gamp-net"],
         ["data", "list"],
         ["--help"],
         ["simulate", "digits", "--help"],

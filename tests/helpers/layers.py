@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from aircomp.common.artefact import read_tensors, tensor_hash, write_json
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings
+from aircomp.decode.gamp_net import GampNet, GampNetSettings
 from aircomp.encode.codebook import make_codebook
 from aircomp.layer import CommunicationLayer
 from aircomp.layer.communication import _weights_hash
@@ -20,7 +20,7 @@ def make_layer(
 ) -> CommunicationLayer:
     """Return a small layer, every parameter of it moved away from where it starts."""
     rng = seeded(seed)
-    net = AmpDaNet(AmpDaNetSettings(**({"num_layers": 2, "filters": 4} | settings)), rng=rng)
+    net = GampNet(GampNetSettings(**({"num_layers": 2, "filters": 4} | settings)), rng=rng)
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.add_(change * torch.randn(parameter.shape, generator=rng))

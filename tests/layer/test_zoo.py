@@ -8,7 +8,7 @@ import pytest
 import aircomp
 from aircomp import CommunicationLayer
 from aircomp.cli.layers import run
-from aircomp.decode.amp_da_net import OFF_RANGE
+from aircomp.decode.gamp_net import OFF_RANGE
 from aircomp.errors import ConfigError
 from aircomp.layer.zoo import bundled, layer_for, layer_names, layer_sizes, pick_layer
 from aircomp.uplinks.settings import UplinkSettings
@@ -49,7 +49,7 @@ def test_a_directory_does_not_replace_the_layer_of_its_name(namesake, capsys):
     assert CommunicationLayer.load().codebook.shape == (128, 64)
     assert CommunicationLayer.load("256x64").codebook.shape == (256, 64)
     assert UplinkSettings(layer="256x64").layer == Path("256x64")
-    assert aircomp.make_uplink("amp-da-net").codebook.shape == (128, 64)
+    assert aircomp.make_uplink("gamp-net").codebook.shape == (128, 64)
     run([])
     assert "256x64" in capsys.readouterr().out
 
@@ -61,7 +61,7 @@ def test_a_directory_of_that_name_is_meant_by_its_path(namesake):
 
 @pytest.mark.parametrize("words", [["--layer", "./256x64"], ["--uplink.layer=./256x64"], ["--layer", "256x64/"]])
 def test_the_command_line_takes_the_directory_by_its_path(namesake, capsys, words):
-    cost = ["cost", "--parameters", "2000", "--uplink", "amp-da-net", "--uplink.quantize.num-codewords", "64"]
+    cost = ["cost", "--parameters", "2000", "--uplink", "gamp-net", "--uplink.quantize.num-codewords", "64"]
     assert call(*cost, *words) == 0
     assert call(*cost, "--layer", "256x64") == 2
     assert "256x64 has 256 codewords, but 64 are asked for" in capsys.readouterr().err
@@ -81,14 +81,14 @@ def test_longer_fragments_fit_a_smaller_budget():
 
 
 def test_a_link_takes_the_layer_of_its_sizes():
-    settings = UplinkSettings(name="amp-da-net", codeword_length=32, quantize={"num_codewords": 64})
+    settings = UplinkSettings(name="gamp-net", codeword_length=32, quantize={"num_codewords": 64})
     assert tuple(aircomp.make_uplink(settings).codebook.shape) == (64, 32)
 
 
 def test_sizes_without_a_layer_are_refused_by_those_that_have_one():
     with pytest.raises(ConfigError, match=r"no layer for 100 codewords of 64 channel uses; take .*128x64, 256x64"):
         layer_for(100, 64)
-    settings = UplinkSettings(name="amp-da-net", layer=Path("64x32"))
+    settings = UplinkSettings(name="gamp-net", layer=Path("64x32"))
     fits = r"has 64 codewords, but 128 are asked for; .*\(128x32, 128x64\), or set uplink.quantize.num_codewords = 64 "
     with pytest.raises(ConfigError, match=fits):
         aircomp.make_uplink(settings)

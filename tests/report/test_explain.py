@@ -6,7 +6,7 @@ import torch
 from aircomp.channel.awgn import transmit
 from aircomp.cli import main
 from aircomp.common.rng import generator
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings
+from aircomp.decode.gamp_net import GampNet, GampNetSettings
 from aircomp.encode.codebook import make_codebook
 from aircomp.layer import CommunicationLayer
 from aircomp.measure.metrics import count_accuracy
@@ -14,7 +14,7 @@ from aircomp.report.explain import example_round, first_layers, trace_slot
 
 LAYER = CommunicationLayer(
     make_codebook("two-bases", 64, 32, rng=generator(0, "codebook")),
-    AmpDaNet(AmpDaNetSettings(num_layers=4, filters=4, agreement=0.03)).eval().requires_grad_(False),
+    GampNet(GampNetSettings(num_layers=4, filters=4, agreement=0.03)).eval().requires_grad_(False),
 )
 
 

@@ -220,7 +220,7 @@ def informed(decoder: str, codebook: str, snr_db: float, accuracy: float, bits: 
 def test_decoders_stand_beside_the_posterior_and_the_information_of_a_slot(tmp_path):
     at = [(0.0, 0.5, 22.0), (5.0, 0.9, 45.0)]
     rows = [informed(d, "two-bases", *each) for d in ("gamp", "omp") for each in at]
-    rows += [informed("amp-da-net", "layer", snr_db, accuracy, bits + 3) for snr_db, accuracy, bits in at]
+    rows += [informed("gamp-net", "layer", snr_db, accuracy, bits + 3) for snr_db, accuracy, bits in at]
     (section,) = sections_of([put_run(tmp_path / "ev", "evaluate", rows)])
     assert titles(section) == ["Count accuracy against SNR", "Information of a slot"]
     accuracy, information = section.figures

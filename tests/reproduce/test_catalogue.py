@@ -33,7 +33,7 @@ def test_every_job_of_every_result_has_valid_settings(scale, result):
 def test_the_papers_mean_is_of_integers_and_the_best_one_is_not():
     jobs = RESULTS["fed_accuracy"].jobs(SCALES["digits"], [0])
     readouts = {row["uplink"]: job.params["settings"]["aggregate.readout"] for row, job in jobs}
-    expected = dict.fromkeys(["perfect", "amp-da", "amp-da-net"], "integers")
+    expected = dict.fromkeys(["perfect", "amp-da", "gamp-net"], "integers")
     assert readouts == expected | {"best": "unbiased"}
 
 

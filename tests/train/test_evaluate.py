@@ -53,11 +53,11 @@ def test_noise_is_the_same_for_every_decoder_and_every_call(saved_rounds):
 
 
 def test_beside_a_layer_every_codebook_has_its_length(saved_rounds):
-    plan = Plan(["amp-da", "amp-da-net"], [5.0], layer=Path("128x32"), num_slots=50)
+    plan = Plan(["amp-da", "gamp-net"], [5.0], layer=Path("128x32"), num_slots=50)
     bits = [row["capacity_bits"] for row in evaluate(saved_rounds, plan)]
     assert bits == [capacity_bits(5.0, 32)] * 2
     with pytest.raises(ConfigError, match="leave out codeword_length"):
-        evaluate(saved_rounds, Plan(["amp-da-net"], [5.0], codeword_length=32, layer=Path("128x32")))
+        evaluate(saved_rounds, Plan(["gamp-net"], [5.0], codeword_length=32, layer=Path("128x32")))
 
 
 def test_the_first_devices_of_a_round_may_send_alone(saved_rounds, tmp_path):

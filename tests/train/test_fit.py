@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from aircomp.common.artefact import read_json, read_tensors
-from aircomp.decode.amp_da_net import AmpDaNet
+from aircomp.decode.gamp_net import GampNet
 from aircomp.decode.pilot import PilotEstimator
 from aircomp.encode.learned import CodebookSettings
 from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
@@ -204,7 +204,7 @@ def test_steps_lower_the_loss_and_every_part_learns(collection):
 
 def test_the_codebook_learns_from_what_is_sent_and_from_how_it_is_decoded(collection, monkeypatch):
     batch = validation_batches(load_rounds([collection], QUICK.data, seed=0), QUICK)[0]
-    model, unroll, seen = LayerModel(QUICK, 16), AmpDaNet.unroll, []
+    model, unroll, seen = LayerModel(QUICK, 16), GampNet.unroll, []
 
     def watched(net, received, codebook, *args, **kwargs):
         received.retain_grad()
@@ -212,7 +212,7 @@ def test_the_codebook_learns_from_what_is_sent_and_from_how_it_is_decoded(collec
         codebook.retain_grad()
         return unroll(net, received, codebook, *args, **kwargs)
 
-    monkeypatch.setattr(AmpDaNet, "unroll", watched)
+    monkeypatch.setattr(GampNet, "unroll", watched)
     batch_loss(model, batch, QUICK.loss, rng=torch.Generator()).total.backward()
     received, codebook = seen
     through_air = batch.counts.T @ received.grad
@@ -281,7 +281,7 @@ def test_training_may_start_from_what_a_whole_round_tells(reference, collection,
 
     def unroll(received, codebook, rate, noise_var, **held):
         started.update(received=received, rate=rate, noise=noise_var, held=held)
-        return AmpDaNet.unroll(model.net, received, codebook, rate, noise_var, **held)
+        return GampNet.unroll(model.net, received, codebook, rate, noise_var, **held)
 
     monkeypatch.setattr(model.net, "unroll", unroll)
     terms = batch_loss(model, batch, settings.loss, rng=torch.Generator().manual_seed(0))

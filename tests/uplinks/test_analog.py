@@ -192,5 +192,5 @@ def test_the_digital_link_takes_the_number_of_devices_from_its_pilots(name):
 def test_what_pilots_and_data_tell_of_the_number_is_joined_by_standard_errors(monkeypatch, error, expected):
     told = PilotEstimate(9.0, 0.1, torch.full((100,), 9.0), error)
     monkeypatch.setattr(digital, "hear_pilots", lambda *heard: told)
-    link = make_uplink(UplinkSettings(name="amp-da-net", pilots=2), UplinkContext(slot_layers=LAYERS))
+    link = make_uplink(UplinkSettings(name="gamp-net", pilots=2), UplinkContext(slot_layers=LAYERS))
     assert exchange(link, messages(), 20.0).output.num_active_hat == pytest.approx(expected, abs=0.02)

@@ -17,7 +17,7 @@ DEVICES, PARAMS = 4, 240
 AWGN = ("learned-analog", "hybrid", "capacity", "tdma-vq", "channelcomp", "sumcomp", "compute-forward")
 FADING = ("covariance", "receiver-csi", "blind-analog", "fsk-mv", "reed")
 IN_PHASE = ("analog", "a-dsgd", "obda")
-SLOW = {"gamp": None, "amp-da-net": None, "joint-net": None, "blind": "none", "tuma": "none"}
+SLOW = {"gamp": None, "gamp-net": None, "joint-net": None, "blind": "none", "tuma": "none"}
 SLOW |= {"md-aircomp": "inversion", "widened": "inversion"}
 """Schemes of many small operations, each of which takes the detour: half a minute in all."""
 SOME = UplinkSettings(name="channelcomp", codeword_length=16)

@@ -120,7 +120,7 @@ def test_without_noise_every_count_is_right_whatever_the_energies():
     assert torch.equal(decoded.counts, truth)
 
 
-@pytest.mark.parametrize("name", ["amp-da", "nnls", "amp-da-net"])
+@pytest.mark.parametrize("name", ["amp-da", "nnls", "gamp-net"])
 def test_decoders_that_need_equal_energies_are_refused_before_the_run(name):
     with pytest.raises(ConfigError, match="needs equal ones"):
         make_uplink(UplinkSettings(name=name, energy="matched"))

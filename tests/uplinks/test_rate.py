@@ -86,7 +86,7 @@ def test_layers_tell_the_decoder_of_every_short_slot():
     "given",
     [
         {"uplink.quantize.fragment_length": 10},
-        {"uplink.name": "amp-da-net", "uplink.rate": "auto"},
+        {"uplink.name": "gamp-net", "uplink.rate": "auto"},
         {"uplink.codebook": "gaussian"},
         {"channel.kind": "fading"},
     ],

@@ -133,7 +133,7 @@ def test_a_scheme_that_simulates_no_slots_reads_out_the_unbiased_mean():
     assert torch.equal(*both)
 
 
-@pytest.mark.parametrize("name", [n for n in decoder_names() if n not in ("genie", "amp-da-net")])
+@pytest.mark.parametrize("name", [n for n in decoder_names() if n not in ("genie", "gamp-net")])
 def test_every_decoder_can_be_rehearsed(name):
     output = exchanged(name, params=402, snr_db=5.0).output
     found = aggregate_output(output, "mean", readout="calibrated")

@@ -78,7 +78,7 @@ def bench_decode(num_slots: int, repeats: int) -> list[Row]:
             lambda: without_kernels(decoders["gamp"], received["two-bases"], popularity),
             num_slots,
         ),
-        "amp-da-net, compiled kernels beside torch": (
+        "gamp-net, compiled kernels beside torch": (
             lambda: network.decode(received["learned"], popularity),
             num_slots,
             lambda: without_kernels(network, received["learned"], popularity),

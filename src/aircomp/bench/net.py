@@ -1,4 +1,4 @@
-"""How fast is AMP-DA-Net? Beside its plain version, and against its sizes.
+"""How fast is GAMP-Net? Beside its plain version, and against its sizes.
 
 The weights are random: speed does not depend on what was learned.
 """
@@ -17,10 +17,10 @@ from aircomp.channel.awgn import transmit
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
-from aircomp.decode.amp_da_net import CHUNK, AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decode.gamp_net import CHUNK, GampNet, GampNetDecoder, GampNetSettings
 from aircomp.decode.prior import AGREEMENT
 from aircomp.encode.codebook import count, make_codebook
-from aircomp.plain.amp_da_net import unroll as plain_unroll
+from aircomp.plain.gamp_net import unroll as plain_unroll
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Sizes:
 class Example:
     """A network with its codebook, and a round to decode."""
 
-    decoder: AmpDaNetDecoder
+    decoder: GampNetDecoder
     received: Float[Tensor, "slots uses"]
     popularity: Float[Tensor, " codewords"]
 
@@ -58,9 +58,9 @@ class Example:
         codebook = make_codebook("gaussian", sizes.codewords, USES, rng=rng)
         indices, popularity = zipf_round(sizes.slots, sizes.codewords, rng=rng)
         received = transmit(count(indices, sizes.codewords), codebook, snr_db=10.0, rng=rng)
-        net = AmpDaNet(AmpDaNetSettings(num_layers=sizes.layers, filters=sizes.filters, agreement=AGREEMENT), rng=rng)
+        net = GampNet(GampNetSettings(num_layers=sizes.layers, filters=sizes.filters, agreement=AGREEMENT), rng=rng)
         set_last_convolutions(net, rng=rng)
-        return Example(AmpDaNetDecoder(net, codebook), received, popularity)
+        return Example(GampNetDecoder(net, codebook), received, popularity)
 
     def decode(self) -> None:
         """Decode the round."""
@@ -68,7 +68,7 @@ class Example:
 
 
 @torch.no_grad()
-def set_last_convolutions(net: AmpDaNet, *, rng: torch.Generator) -> None:
+def set_last_convolutions(net: GampNet, *, rng: torch.Generator) -> None:
     """Let the CNNs, which start with nothing to correct, correct a little: nothing is multiplied by zero."""
     for cnn in net.cnn:
         cnn.get_parameter("weight_out").normal_(0, 0.01, generator=rng)
@@ -85,9 +85,9 @@ def bench_net(num_slots: int, repeats: int) -> Row:
     plain, difference = _plain_layers(example, few)
     with one_thread():
         seconds = interleaved({"fast": example.decode, "plain": plain}, repeats)
-    return speed_row("amp-da-net", seconds["fast"], num_slots, seconds["plain"], few) | {
+    return speed_row("gamp-net", seconds["fast"], num_slots, seconds["plain"], few) | {
         "largest_difference": difference,
-        "agrees": agrees("amp-da-net", difference),
+        "agrees": agrees("gamp-net", difference),
     }
 
 
@@ -106,7 +106,7 @@ def bench_net_scaling(num_slots: int, repeats: int) -> list[Row]:
     }  # the paper's sizes are in all axes, run once
     with one_thread():
         seconds = interleaved(runs, repeats)
-    return [scaling_row("amp-da-net", axis, value, sizes.slots, seconds[str(sizes)]) for axis, value, sizes in points]
+    return [scaling_row("gamp-net", axis, value, sizes.slots, seconds[str(sizes)]) for axis, value, sizes in points]
 
 
 def agrees(name: str, difference: float) -> bool:

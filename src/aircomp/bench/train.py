@@ -12,15 +12,15 @@ from aircomp.bench.timing import interleaved
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
-from aircomp.decode.amp_da_net import AmpDaNet, NetOutput
-from aircomp.plain.amp_da_net import unroll as plain_unroll
+from aircomp.decode.gamp_net import GampNet, NetOutput
+from aircomp.plain.gamp_net import unroll as plain_unroll
 from aircomp.train.batches import Batch, make_batch
 from aircomp.train.recipe import PretrainSettings
 from aircomp.train.rounds import TrainingRound
 from aircomp.train.step import LayerModel, batch_loss, train_step
 
 
-class PlainNet(AmpDaNet):
+class PlainNet(GampNet):
     """The network with its layers as they are written down; autograd finds the gradients."""
 
     def unroll(

@@ -104,7 +104,7 @@ def _full_name(path: str) -> str:
 
 
 def _available() -> list[str]:
-    return [name for name in uplink_names() if name != "amp-da-net" or layer_names()]
+    return [name for name in uplink_names() if name != "gamp-net" or layer_names()]
 
 
 def count_parameters(model: str | None, parameters: int | None) -> int:

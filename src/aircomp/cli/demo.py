@@ -23,7 +23,7 @@ from aircomp.report.runs import command_of, read_runs
 from aircomp.reproduce.jobs import Crew, Job, run_jobs
 from aircomp.reproduce.work import run_job
 
-NOISY = ("amp-da", "gamp", "amp-da-net")
+NOISY = ("amp-da", "gamp", "gamp-net")
 LOW_SNR_DB = -5.0
 """Where it matters how the air is spent and what is averaged."""
 LOW = {
@@ -131,7 +131,7 @@ def _jobs(options: Options) -> dict[str, Job]:
 def _low_jobs(options: Options) -> dict[str, Job]:
     """Return the two runs at low SNR by their names."""
     shared = {"rounds": options.rounds, "seed": options.seed, "device": options.device}
-    shared |= {"uplink": "amp-da-net", "snr_db": LOW_SNR_DB, "snr_reference": "slot"}
+    shared |= {"uplink": "gamp-net", "snr_db": LOW_SNR_DB, "snr_reference": "slot"}
     return {name: Job("simulate", {"preset": "digits", "settings": shared | ways}) for name, ways in LOW.items()}
 
 

@@ -38,10 +38,10 @@ class Options:
 
     Examples:
       aircomp evaluate --fragments runs/fragments-digits --snr-db 0 5 10
-      aircomp evaluate --fragments runs/fragments-digits --decoder gamp amp-da-net --workers 2
+      aircomp evaluate --fragments runs/fragments-digits --decoder gamp gamp-net --workers 2
       aircomp evaluate --fragments runs/fragments-resnet --decoder gamp amp-da --snr-reference slot --slots 2000
-      aircomp evaluate --fragments runs/fragments-resnet --decoder gamp amp-da-net --slots 256 --yardstick
-      aircomp evaluate --fragments runs/fragments-digits --decoder amp-da-net --num-active 3
+      aircomp evaluate --fragments runs/fragments-resnet --decoder gamp gamp-net --slots 256 --yardstick
+      aircomp evaluate --fragments runs/fragments-digits --decoder gamp-net --num-active 3
     """
 
     fragments: Path

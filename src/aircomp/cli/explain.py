@@ -120,7 +120,7 @@ def _experiment(options: Options) -> Experiment:
         if not faded:
             raise ConfigError(f"--uplink {options.uplink} is a receiver for fading; add --channel fading")
     given = () if options.uplink is None else ("uplink.name",)
-    name = options.uplink or ("ideal" if faded else "amp-da-net")
+    name = options.uplink or ("ideal" if faded else "gamp-net")
     air = options.channel.model_dump() | {"snr_db": options.snr_db}
     return heard_by(Experiment(uplink={"name": name}, channel=air, power=options.power.model_dump()), given)
 

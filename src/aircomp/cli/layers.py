@@ -30,7 +30,7 @@ class Options:
     Examples:
       aircomp layers
       aircomp layers --uses-per-parameter 1.6
-      aircomp simulate digits --uplink amp-da-net --uplink.codeword-length 32
+      aircomp simulate digits --uplink gamp-net --uplink.codeword-length 32
     """
 
     uses_per_parameter: float | None = None

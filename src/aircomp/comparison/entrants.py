@@ -58,7 +58,7 @@ _NAMED = {
     "digital": ({"uplink.name": "gamp"}, True),
     "digital-matched": ({"uplink.name": "gamp", "uplink.energy": "matched"}, True),
     "digital-rate": ({"uplink.name": "gamp", "uplink.energy": "matched", "uplink.rate": "auto"}, True),
-    "amp-da-net": ({"uplink.name": "amp-da-net"}, True),
+    "gamp-net": ({"uplink.name": "gamp-net"}, True),
     "joint-net": ({"uplink.name": "joint-net"}, True),
     "hybrid": ({"uplink.name": "hybrid"}, True),
     "widened": ({"uplink.name": "widened"}, True),

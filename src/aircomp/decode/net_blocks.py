@@ -1,4 +1,4 @@
-r"""The blocks of AMP-DA-Net's layer as pure functions, in the order in which a layer runs them (Sec. III-E).
+r"""The blocks of GAMP-Net's layer as pure functions, in the order in which a layer runs them (Sec. III-E).
 
     y ──► message_passing ──► R, V ──► posterior ──► m, v ──► refine ──► x_hat, nu ──► next layer
               γ, η, β          ▲           τ          │        ζ, CNN

@@ -6,7 +6,7 @@ Where all codewords have a direction in common, the number of devices is counted
                                            ▲                                                                 │
                                            └───────────────────── reestimate_round ◄─────────────────────────┘
 
-`gamp`, `posterior` and `amp-da-net` start from these estimates; with side information a first decoding of all slots gives
+`gamp`, `posterior` and `gamp-net` start from these estimates; with side information a first decoding of all slots gives
 every slot rates of its own.
 """
 

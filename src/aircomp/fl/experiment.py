@@ -119,7 +119,7 @@ class Experiment(Settings):
             Needs({"model.norm": ("batch",), "own.model": Except("")}),
         ),
         "uplink.side_information": (
-            Needs({"uplink.name": ("gamp", "posterior", "amp-da-net", *INFORMED, TUMA), "own.decoder": Except("")}),
+            Needs({"uplink.name": ("gamp", "posterior", "gamp-net", *INFORMED, TUMA), "own.decoder": Except("")}),
         ),
         "data.name": needs("own.dataset", "", refused=True),
         "model": needs("own.model", "", refused=True),

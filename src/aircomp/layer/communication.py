@@ -18,7 +18,7 @@ import aircomp
 from aircomp.common.artefact import expect_tensor, read_json, read_tensors, tensor_hash, write_json, write_tensors
 from aircomp.common.checks import check_choice, check_device, check_path, check_tensor, check_type
 from aircomp.common.snr import SnrReference
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
 from aircomp.decode.base import Decoded, Known, check_codebook
 from aircomp.errors import AirCompError, ArtefactError, ConfigError, ShapeError
 from aircomp.layer import zoo
@@ -50,14 +50,14 @@ class CommunicationLayer:
     def __init__(
         self,
         codebook: Float[Tensor, "codewords uses"],
-        net: AmpDaNet,
+        net: GampNet,
         *,
         snr_reference: SnrReference = "round",
         config: dict[str, Any] | None = None,
         training: dict[str, Any] | None = None,
     ):
         check_tensor("codebook", codebook, "codewords uses", "floating")
-        check_type("net", net, AmpDaNet, "an AmpDaNet")
+        check_type("net", net, GampNet, "an GampNet")
         check_choice("snr_reference", snr_reference, get_args(SnrReference))
         self.codebook = check_codebook(codebook.detach().float())
         self.net = net
@@ -81,11 +81,11 @@ class CommunicationLayer:
             case _:
                 return None
 
-    def decoder(self, *, snr_reference: SnrReference | None = None) -> AmpDaNetDecoder:
+    def decoder(self, *, snr_reference: SnrReference | None = None) -> GampNetDecoder:
         """Return the decoder alone, for the layer's own SNR reference or another one."""
         snr_reference = self.snr_reference if snr_reference is None else snr_reference
         check_choice("snr_reference", snr_reference, get_args(SnrReference))
-        return AmpDaNetDecoder(self.net, self.codebook, snr_reference=snr_reference, trained_for=self.num_active_range)
+        return GampNetDecoder(self.net, self.codebook, snr_reference=snr_reference, trained_for=self.num_active_range)
 
     def decode(
         self, received: Float[Tensor, "slots uses"], popularity: Float[Tensor, " codewords"], **known: Unpack[Known]
@@ -221,10 +221,10 @@ def _checked_codebook(path: Path, tensors: dict[str, Tensor]) -> Tensor:
         raise ArtefactError(f"{path}: {error}; restore it or train anew") from None
 
 
-def _rebuild(path: Path, description: Path, settings: dict[str, Any], weights: dict[str, Tensor]) -> AmpDaNet:
+def _rebuild(path: Path, description: Path, settings: dict[str, Any], weights: dict[str, Tensor]) -> GampNet:
     """Build the network that the description asks for, and fill it with weights that fit it exactly."""
     try:
-        parsed = AmpDaNetSettings.parse(settings)
+        parsed = GampNetSettings.parse(settings)
     except ConfigError as error:
         raise ArtefactError(f"{description}: config.net: {error}") from None
     foreign = f"{path} does not hold the decoder that layer.json describes; restore both files or train anew"
@@ -232,7 +232,7 @@ def _rebuild(path: Path, description: Path, settings: dict[str, Any], weights: d
     claimed = parsed.num_layers * (parsed.filters**2 * parsed.kernel if parsed.cnn else 1)
     if claimed > sum(weight.numel() for weight in weights.values()):
         raise ArtefactError(foreign)
-    net = AmpDaNet(parsed)
+    net = GampNet(parsed)
     shapes = {name: weight.shape for name, weight in weights.items()}
     if shapes != {name: weight.shape for name, weight in net.state_dict().items()}:
         raise ArtefactError(foreign)

@@ -1,10 +1,10 @@
 """The decoder as a file that runs without this package: ONNX, or a program of torch.export.
 
     received [slots, uses] ─┐
-    rate [codewords] ───────┼──► all layers of AMP-DA-Net, codebook and weights baked in ──► soft_counts, num_active_hat,
+    rate [codewords] ───────┼──► all layers of GAMP-Net, codebook and weights baked in ──► soft_counts, num_active_hat,
     noise_var [slots] ──────┘                                                              noise_var_hat
 
-The layers are those of `aircomp.decode.amp_da_net`, with two differences that a fixed graph asks for: which counts a
+The layers are those of `aircomp.decode.gamp_net`, with two differences that a fixed graph asks for: which counts a
 posterior sums is decided when exporting, and the convolutions are ordinary ones. The start of a decoding
 (`PilotEstimator.estimate`: rates and noise) and its end (rounding) have loops whose length depends on the data, so
 they are not exported.
@@ -53,7 +53,7 @@ EXAMPLE_SLOTS = 8  # that the graph is traced with; any number but 0 and 1, whic
 
 
 class StaticNet(nn.Module):
-    """AMP-DA-Net with everything fixed but the signal: what is exported.
+    """GAMP-Net with everything fixed but the signal: what is exported.
 
     Args:
         layer: The trained layer.
@@ -84,7 +84,7 @@ class StaticNet(nn.Module):
         rate: Float[Tensor, " codewords"],
         noise_var: Float[Tensor, " slots"],
     ) -> tuple[Float[Tensor, "slots codewords"], Float[Tensor, ""], Float[Tensor, " slots"]]:
-        """Run all layers; see `AmpDaNet.unroll`."""
+        """Run all layers; see `GampNet.unroll`."""
         book, settings = PreparedCodebook.of(self.codebook), self.settings
         total = rate.sum()
         log_total = total.log() if settings.total == "estimate" else None

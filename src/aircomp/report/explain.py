@@ -11,7 +11,7 @@ from torch import Tensor
 from aircomp.channel.awgn import transmit
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
-from aircomp.decode.amp_da_net import AmpDaNet
+from aircomp.decode.gamp_net import GampNet
 from aircomp.decode.rounding import conclude
 from aircomp.encode.codebook import count
 from aircomp.layer import CommunicationLayer
@@ -92,9 +92,9 @@ def trace_slot(
     )
 
 
-def first_layers(net: AmpDaNet, depth: int) -> AmpDaNet:
+def first_layers(net: GampNet, depth: int) -> GampNet:
     """Return the network cut off after some layers, with the same weights."""
-    cut = AmpDaNet(net.settings.model_copy(update={"num_layers": depth}))
+    cut = GampNet(net.settings.model_copy(update={"num_layers": depth}))
     shapes = {name: value.shape for name, value in cut.state_dict().items()}
     weights = net.state_dict()
     cut.load_state_dict(

@@ -33,7 +33,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             "AMP-DA-Net stays near perfect aggregation at 0 dB",
             "test_accuracy_last5",
             _PERFECT,
-            _at(0.0, uplink="amp-da-net"),
+            _at(0.0, uplink="gamp-net"),
             "near",
             NEAR,
         ),
@@ -41,7 +41,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             Claim(
                 f"AMP-DA-Net ends above AMP-DA at {snr_db:g} dB",
                 "test_accuracy_last5",
-                _at(snr_db, uplink="amp-da-net"),
+                _at(snr_db, uplink="gamp-net"),
                 _at(snr_db, uplink="amp-da"),
             )
             for snr_db in (0.0, 5.0)
@@ -64,7 +64,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
                 (
                     "AMP-DA-Net stays near perfect aggregation at 0 dB (with the authors' buffers)",
                     "average",
-                    _at(0.0, **_treated("estimated", uplink="amp-da-net")),
+                    _at(0.0, **_treated("estimated", uplink="gamp-net")),
                 ),
                 (
                     "AMP-DA stays near perfect aggregation at 0 dB with averaged buffers (ours)",
@@ -99,7 +99,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         Claim(
             "AMP-DA-Net with integers trains better than AMP-DA at 0 dB",
             "test_accuracy_last5",
-            _usual("AMP-DA-Net, integers"),
+            _usual("GAMP-Net, integers"),
             _usual("AMP-DA, integers"),
         ),
     ),
@@ -194,7 +194,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
             f"AMP-DA-Net knows the number of devices better than AMP-DA at {snr_db:g} dB",
             "num_active_mae",
             _at(snr_db, decoder="amp-da"),
-            _at(snr_db, decoder="amp-da-net"),
+            _at(snr_db, decoder="gamp-net"),
         )
         for snr_db in (0.0, 5.0, 10.0)
     ),
@@ -202,7 +202,7 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         Claim(
             f"AMP-DA-Net decodes counts better than AMP-DA at {snr_db:g} dB",
             "count_accuracy",
-            _at(snr_db, decoder="amp-da-net"),
+            _at(snr_db, decoder="gamp-net"),
             _at(snr_db, decoder="amp-da"),
         )
         for snr_db in (0.0, 5.0, 10.0)

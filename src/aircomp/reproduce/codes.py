@@ -32,7 +32,7 @@ from aircomp.uplinks.schemes import make_uplink
 from aircomp.uplinks.settings import UplinkSettings
 
 SCHEMES: dict[str, dict[str, Any]] = {
-    "AMP-DA-Net, repeated": {"name": "amp-da-net", "repeat": "auto"},
+    "GAMP-Net, repeated": {"name": "gamp-net", "repeat": "auto"},
     "GAMP, equal energies": {"name": "gamp"},
     "GAMP, matched energies": {"name": "gamp", "energy": "matched"},
     "GAMP, matched energies, rate by SNR": {"name": "gamp", "energy": "matched", "rate": "auto"},
@@ -80,7 +80,7 @@ def _round_jobs(scale: Scale, seed: int, model: str, rounds: int) -> list[tuple[
 
 def _readouts(scheme: str) -> list[str]:
     """Return the readouts that a scheme's rounds are measured with."""
-    if SCHEMES[scheme]["name"] not in ("amp-da-net", "gamp", "joint-net"):
+    if SCHEMES[scheme]["name"] not in ("gamp-net", "gamp", "joint-net"):
         return ["auto"]
     return ["soft", "unbiased", "calibrated"] if scheme in CALIBRATED else ["soft", "unbiased"]
 

@@ -48,7 +48,7 @@ VERSIONS = {
     "round": 1,
     "short": 1,
     "zoo": 1,
-    "amp-da-net": 3,
+    "gamp-net": 3,
     "analog": 2,
     "matched": 3,
     "rate": 4,

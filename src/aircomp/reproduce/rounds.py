@@ -29,7 +29,7 @@ from aircomp.reproduce.summary import over_seeds
 def decoding_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
     """Return the decoding of rounds that no layer was trained on."""
     plan = {
-        "decoders": ["amp-da", "amp-da-net", "gamp"],
+        "decoders": ["amp-da", "gamp-net", "gamp"],
         "snr_db": list(scale.decode_snr_db),
         "snr_reference": "slot",
         "num_slots": scale.slots,

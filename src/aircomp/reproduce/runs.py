@@ -97,7 +97,7 @@ def variants_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
         for name, (training, running) in VARIANTS.items():
             layer = trained(scale, seed, training, fragments(scale, seed))
             for snr_db in scale.variants_snr_db:
-                settings = {"uplink": "amp-da-net", "channel.snr_db": snr_db, "channel.snr_reference": "slot"}
+                settings = {"uplink": "gamp-net", "channel.snr_db": snr_db, "channel.snr_reference": "slot"}
                 job = federated(scale, seed, settings | running, layer)
                 found.append(({"variant": name, "snr_db": snr_db}, job))
     return found
@@ -128,7 +128,7 @@ def generalisation_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, J
             "the other architecture": trained(scale, seed, {}, fragments(scale, seed)),
             "the same architecture": trained(scale, seed, {}, fragments(scale, seed, scale.other_collected)),
         }
-        noisy = {"uplink": "amp-da-net", "channel.snr_db": 10.0, "channel.snr_reference": "slot"}
+        noisy = {"uplink": "gamp-net", "channel.snr_db": 10.0, "channel.snr_reference": "slot"}
         for name, layer in layers.items():
             found.append(({"trained_on": name}, federated(scale, seed, scale.other_model | noisy, layer)))
         for settings, name in (({"uplink": "perfect"}, "perfect aggregation"), (noisy, "the layer of the package")):
@@ -157,7 +157,7 @@ def rules_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
     for seed, length, rule, feedback in product(
         seeds, scale.noise_lengths, ("mean", "trimmed-mean", "majority-vote"), ("off", "plain")
     ):
-        settings = {"uplink": "amp-da-net", "channel.snr_db": 10.0, "channel.snr_reference": "slot"}
+        settings = {"uplink": "gamp-net", "channel.snr_db": 10.0, "channel.snr_reference": "slot"}
         settings |= {"aggregate.rule": rule, "feedback.kind": feedback}
         settings |= {"corruption.kind": "noise", "corruption.length": length}
         identity = {"noise": f"×{length:g}", "rule": rule, "error_feedback": feedback}

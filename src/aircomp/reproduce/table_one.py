@@ -21,9 +21,9 @@ from aircomp.reproduce.treatments import scale_after, settled_scale
 
 CONTENDERS: dict[str, dict[str, Any]] = {
     "amp-da": {"uplink": "amp-da"},
-    "amp-da-net": {"uplink": "amp-da-net", "side_information": "none"},
+    "gamp-net": {"uplink": "gamp-net", "side_information": "none"},
     "best": {
-        "uplink": "amp-da-net",
+        "uplink": "gamp-net",
         "side_information": "both",
         "aggregate.readout": "unbiased",
         "air.repeat": "auto",
@@ -45,7 +45,7 @@ def table_one_run(scale: Scale, seed: int, name: str, snr_db: float | None, sett
         job = federated(scale, seed, {"uplink": "perfect"} | settings)
     else:
         noise = {"channel.snr_db": snr_db, "channel.snr_reference": "slot"}
-        as_published = bool(scale.tested) and name == "amp-da-net"
+        as_published = bool(scale.tested) and name == "gamp-net"
         layer = trained(scale, 0, {}, fragments(scale, 0)) if as_published else None
         job = federated(scale, seed, CONTENDERS[name] | noise | settings, layer)
     return tested_after(job, scale.tested) if scale.tested else job
@@ -180,7 +180,7 @@ SCRATCH = {"local.steps": 20, "local.learning_rate": 0.05, "rounds": 150, "evalu
 def from_scratch_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
     """Return runs of one seed from an untrained model at 0 dB, tested on their way."""
     found = []
-    for name, snr_db in (("perfect", None), ("amp-da", 0.0), ("amp-da-net", 0.0), ("best", 0.0)):
+    for name, snr_db in (("perfect", None), ("amp-da", 0.0), ("gamp-net", 0.0), ("best", 0.0)):
         job = table_one_run(replace(scale, central=None), seeds[0], name, snr_db, SCRATCH)
         job = tested_after(job, range(10, SCRATCH["rounds"] + 1, 10))
         found.append(({"uplink": name, "snr_db": snr_db}, job))

@@ -114,7 +114,7 @@ def _verdict(claim: Claim, low: float, high: float) -> Literal["seen", "contradi
 NAMES = {
     "perfect": "perfect aggregation",
     "amp-da": "AMP-DA",
-    "amp-da-net": "AMP-DA-Net",
+    "gamp-net": "GAMP-Net",
     "trimmed-mean": "trimmed mean",
     "majority-vote": "majority vote",
 }

@@ -62,9 +62,9 @@ CONTENDERS: dict[str, tuple[dict[str, Any], tuple[float, float]]] = {
     "perfect, half as long": ({"uplink": "perfect"}, (0.5, 0.0)),
     "perfect, a quarter as long": ({"uplink": "perfect"}, (0.25, 0.0)),
     "AMP-DA, integers": ({"uplink": "amp-da"} | _AT, (1.0, 0.0)),
-    "AMP-DA-Net, integers": ({"uplink": "amp-da-net"} | _AT, (1.0, 0.0)),
-    "AMP-DA-Net, soft": ({"uplink": "amp-da-net", "aggregate.readout": "soft"} | _AT, (1.0, 0.0)),
-    "AMP-DA-Net, unbiased": ({"uplink": "amp-da-net", "aggregate.readout": "unbiased"} | _AT, (1.0, 0.0)),
+    "GAMP-Net, integers": ({"uplink": "gamp-net"} | _AT, (1.0, 0.0)),
+    "GAMP-Net, soft": ({"uplink": "gamp-net", "aggregate.readout": "soft"} | _AT, (1.0, 0.0)),
+    "GAMP-Net, unbiased": ({"uplink": "gamp-net", "aggregate.readout": "unbiased"} | _AT, (1.0, 0.0)),
 }
 """Settings of the run; length and noise that are then given to its update. Decoders work at 0 dB."""
 
@@ -123,13 +123,13 @@ WORTH_NOTE = (
 
 # ── bias ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-DECODERS = {"amp-da": "AMP-DA", "gamp": "GAMP", "amp-da-net": "AMP-DA-Net"}
+DECODERS = {"amp-da": "AMP-DA", "gamp": "GAMP", "gamp-net": "GAMP-Net"}
 READOUTS = (
     ("integers", "amp-da"),
     ("integers", "gamp"),
-    ("integers", "amp-da-net"),
-    ("soft", "amp-da-net"),
-    ("unbiased", "amp-da-net"),
+    ("integers", "gamp-net"),
+    ("soft", "gamp-net"),
+    ("unbiased", "gamp-net"),
 )
 BIAS_FIELDS = (
     "update_nmse",

@@ -167,9 +167,9 @@ def check_plan(plan: Plan) -> None:
         check_number("num_active", plan.num_active, low=1, integer=True)
     check_number("seed", plan.seed, low=0, integer=True)
     check_device("device", plan.device)
-    if plan.layer is not None and "amp-da-net" not in plan.decoders and plan.codebook != "layer":
+    if plan.layer is not None and "gamp-net" not in plan.decoders and plan.codebook != "layer":
         raise ConfigError(
-            "a layer was given, but no decoder takes one; use the decoder amp-da-net, or codebook = 'layer'"
+            "a layer was given, but no decoder takes one; use the decoder gamp-net, or codebook = 'layer'"
         )
 
 

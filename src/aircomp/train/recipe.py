@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from aircomp.common.settings import NeedsTable, Presets, Settings, needs
-from aircomp.decode.amp_da_net import AmpDaNetSettings
+from aircomp.decode.gamp_net import GampNetSettings
 from aircomp.encode.learned import CodebookSettings
 from aircomp.train.loss import LossSettings
 from aircomp.train.rounds import RoundsSettings
@@ -75,7 +75,7 @@ class PretrainSettings(TrainingSettings):
 
     codeword_length: int = Field(default=64, ge=1, le=65_536)
     """Real channel uses of one slot (paper: l = 64)."""
-    net: AmpDaNetSettings = AmpDaNetSettings()
+    net: GampNetSettings = GampNetSettings()
     codebook: CodebookSettings = CodebookSettings()
     loss: LossSettings = LossSettings()
     data: RoundsSettings = RoundsSettings()

@@ -1,6 +1,6 @@
 """One step of training: a batch goes over the air, through the decoder, and back as gradients (Sec. III-E).
 
-Batch ── counts · C + noise ──► AmpDaNet ──► soft counts, K̂ ──► loss ──► Adam
+Batch ── counts · C + noise ──► GampNet ──► soft counts, K̂ ──► loss ──► Adam
                  ▲                  ▲
                  └─ LearnedCodebook ┘    gradients flow through every use of the codebook
 """
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from aircomp.channel.awgn import superpose, transmit
 from aircomp.channel.snr import noise_variance
 from aircomp.common import rng as rngs
-from aircomp.decode.amp_da_net import AmpDaNet, NetOutput, rates_of_slots
+from aircomp.decode.gamp_net import GampNet, NetOutput, rates_of_slots
 from aircomp.decode.pilot import PilotEstimator
 from aircomp.encode.learned import LearnedCodebook
 from aircomp.errors import ConfigError, TrainingDiverged
@@ -36,7 +36,7 @@ class LayerModel(nn.Module):
         super().__init__()
         rng = rngs.generator(settings.seed, "learned codebook")
         self.codebook = LearnedCodebook(settings.codebook, num_codewords, settings.codeword_length, rng=rng)
-        self.net = AmpDaNet(settings.net, rng=rngs.generator(settings.seed, "decoder weights"))
+        self.net = GampNet(settings.net, rng=rngs.generator(settings.seed, "decoder weights"))
         self.estimates = settings.data.estimates
 
     def forward(self, batch: Batch, *, rng: torch.Generator) -> NetOutput:

@@ -14,7 +14,7 @@ from aircomp.common.checks import check_choice, check_tensor, check_type
 from aircomp.common.settings import Settings
 from aircomp.common.snr import SnrReference
 from aircomp.decode.amp_da import AmpDa, AmpDaSettings
-from aircomp.decode.amp_da_net import AmpDaNetDecoder
+from aircomp.decode.gamp_net import GampNetDecoder
 from aircomp.decode.base import Decoder
 from aircomp.decode.gamp import Gamp, GampSettings
 from aircomp.decode.posterior import Posterior, PosteriorSettings
@@ -28,7 +28,7 @@ DESIGNED_CODEBOOK = {
     "amp-da": "bernoulli",
     "amp-da-pooled": "bernoulli",
     "gamp": "two-bases",
-    "amp-da-net": "layer",
+    "gamp-net": "layer",
     "posterior": "two-bases",
     "omp": "two-bases",
     "nnls": "two-bases",
@@ -45,7 +45,7 @@ decoder_settings: dict[str, type[Settings]] = {
 }
 """The options of the decoders that have any."""
 
-OBJECTS = {"amp-da-net": "layer", "genie": "truth"}
+OBJECTS = {"gamp-net": "layer", "genie": "truth"}
 """What decoders need besides that is no setting: a trained layer, the true counts."""
 
 
@@ -64,7 +64,7 @@ def make_decoder(
         codebook: One unit-norm codeword per row.
         snr_reference: What the receiver knows of its noise: one variance for each `slot`, or else one for the round.
         **options: The decoder's own (`decoder_settings`), such as `max_iterations=100` for amp-da or `agreement=0.0` for
-            gamp; `layer=CommunicationLayer.load("runs/layer")` for amp-da-net (the bundled one by default); `truth=counts`
+            gamp; `layer=CommunicationLayer.load("runs/layer")` for gamp-net (the bundled one by default); `truth=counts`
             for the genie.
 
     Examples:
@@ -85,7 +85,7 @@ def make_decoder(
             return AmpDa(codebook, own, activity="pooled")
         case "gamp":
             return Gamp(codebook, own, snr_reference=snr_reference)
-        case "amp-da-net":
+        case "gamp-net":
             return _trained(codebook, snr_reference, **options)
         case "posterior":
             return Posterior(codebook, own, snr_reference=snr_reference)
@@ -110,11 +110,11 @@ def _check_options(name: str, options: dict[str, Any]) -> None:
 
 def _trained(
     codebook: Tensor, snr_reference: SnrReference, *, layer: CommunicationLayer | None = None
-) -> AmpDaNetDecoder:
+) -> GampNetDecoder:
     check_type("layer", layer, (CommunicationLayer, type(None)), "a CommunicationLayer; load one from its directory")
     layer = layer or CommunicationLayer.load(device=str(codebook.device))
     if not torch.equal(layer.codebook, codebook):
-        raise ConfigError("amp-da-net works only with the codebook it was trained with; pass its layer's codebook")
+        raise ConfigError("gamp-net works only with the codebook it was trained with; pass its layer's codebook")
     return layer.decoder(snr_reference=snr_reference)
 
 
@@ -143,13 +143,13 @@ def decoder_and_codebook(choice: DecoderChoice) -> tuple[Decoder, Float[Tensor, 
     name = choice.decoder
     check_choice("decoder", name, decoder_names())
     kind = DESIGNED_CODEBOOK[name] if choice.codebook == "auto" else choice.codebook
-    if name == "amp-da-net" and kind != "layer":
-        raise ConfigError(f"amp-da-net works only with the codebook it was trained with, not with {kind!r}; use auto")
+    if name == "gamp-net" and kind != "layer":
+        raise ConfigError(f"gamp-net works only with the codebook it was trained with, not with {kind!r}; use auto")
     options: dict[str, Any] = {} if choice.settings is None else choice.settings.model_dump()
     if kind == "layer":
         layer = _layer(choice)
         codebook = layer.codebook
-        options |= {"layer": layer} if name == "amp-da-net" else {}
+        options |= {"layer": layer} if name == "gamp-net" else {}
     else:
         codebook = (
             drawn_codebook(kind, choice.num_codewords, choice.codeword_length, choice.seed).clone().to(choice.device)

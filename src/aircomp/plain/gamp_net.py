@@ -1,15 +1,15 @@
-"""AMP-DA-Net as it is written down: all slots at once, `conv1d`, and a table of every count with an exponential each."""
+"""GAMP-Net as it is written down: all slots at once, `conv1d`, and a table of every count with an exponential each."""
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aircomp.decode.amp_da_net import AmpDaNet, NetOutput
+from aircomp.decode.gamp_net import GampNet, NetOutput
 
 
 def unroll(
-    net: AmpDaNet,
+    net: GampNet,
     received: Float[Tensor, "slots uses"],
     codebook: Float[Tensor, "codewords uses"],
     rate: Float[Tensor, " codewords"],
@@ -18,7 +18,7 @@ def unroll(
     hold_total: bool = False,
     max_count: int = 30,
 ) -> NetOutput:
-    """Return what `AmpDaNet.unroll` does, for the plain Poisson prior and what is shared over the round."""
+    """Return what `GampNet.unroll` does, for the plain Poisson prior and what is shared over the round."""
     y, C = received, codebook
     slots, n = len(y), len(C)
     x, nu, z, v = rate.expand(slots, n), rate.expand(slots, n), y, torch.ones_like(y)

@@ -1,6 +1,7 @@
-"""AMP-DA-Net: message passing unrolled into layers, with learned scalars and a small CNN in each (Sec. III-E).
+"""GAMP-Net, this package's own network: GAMP unrolled into layers, with learned scalars and a small CNN in each.
 
-The blocks of a layer are in `aircomp.decode.net_blocks`. The scalars start where the network is GAMP
+It takes the paper's idea (Sec. III-E) and differs from the paper's network, `aircomp.decode.amp_da_net`, in what a layer
+computes. The blocks of a layer are in `aircomp.decode.net_blocks`. The scalars start where the network is GAMP
 (`aircomp.decode.gamp_steps`): gain, precision and temperature at one, the gates of damping and of expectation maximisation
 (EM) nearly shut, and a CNN that corrects nothing. What EM learns belongs to the round: each layer visits all slots, a chunk
 at a time, before the next one begins.
@@ -11,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Float
@@ -72,7 +73,7 @@ MAX_COUNT = 4096
 OFF_RANGE = 1.25
 
 
-class AmpDaNetSettings(Settings):
+class GampNetSettings(Settings):
     """The network's shape; its sizes do not depend on the codebook."""
 
     NEEDS: ClassVar[NeedsTable] = {
@@ -81,6 +82,8 @@ class AmpDaNetSettings(Settings):
         "agreement": needs("start", "round"),
     }
 
+    form: Literal["gamp-net"] = "gamp-net"
+    """Which network it is; a layer's file says so."""
     num_layers: int = Field(default=10, ge=1)
     """Unrolled iterations (paper: 10)."""
     filters: int = Field(default=32, ge=1)
@@ -110,7 +113,7 @@ class AmpDaNetSettings(Settings):
         return kernel
 
     @model_validator(mode="after")
-    def _number_is_found(self) -> "AmpDaNetSettings":
+    def _number_is_found(self) -> "GampNetSettings":
         if self.start == "slot" and self.total == "estimate":
             raise ValueError('start = "slot" estimates no number of devices; set total = "em"')
         return self
@@ -127,7 +130,7 @@ class NetOutput:
     noise_var: Float[Tensor, " slots"]
 
 
-class AmpDaNet(nn.Module):
+class GampNet(nn.Module):
     """The unrolled decoder. It holds no codebook: that is trained, stored and checked beside it.
 
     Args:
@@ -135,10 +138,10 @@ class AmpDaNet(nn.Module):
         rng: Where the CNN's first weights come from; the same ones each time if not given.
     """
 
-    def __init__(self, settings: AmpDaNetSettings, *, rng: torch.Generator | None = None):
+    def __init__(self, settings: GampNetSettings, *, rng: torch.Generator | None = None):
         super().__init__()
         self.settings = settings
-        rng = rngs.generator(0, "amp-da-net") if rng is None else rng
+        rng = rngs.generator(0, "gamp-net") if rng is None else rng
         raw = dict.fromkeys(Scalars._fields, _logit(SMALL_GATE))
         if settings.start == "slot":
             raw |= dict.fromkeys(["rate_gate", "noise_gate"], _logit(START_GATE))
@@ -280,7 +283,7 @@ class AmpDaNet(nn.Module):
         return replace(s, x_hat=x_hat, nu=post.var), evidence
 
 
-class AmpDaNetDecoder(BaseDecoder):
+class GampNetDecoder(BaseDecoder):
     """A network with its codebook, as a decoder.
 
     Args:
@@ -293,7 +296,7 @@ class AmpDaNetDecoder(BaseDecoder):
 
     def __init__(
         self,
-        net: AmpDaNet,
+        net: GampNet,
         codebook: Float[Tensor, "codewords uses"],
         *,
         snr_reference: SnrReference = "round",

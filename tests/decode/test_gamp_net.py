@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from aircomp.common.rng import generator
-from aircomp.decode import amp_da_net
-from aircomp.decode.amp_da_net import BATCH_ESTIMATE, AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decode import gamp_net
+from aircomp.decode.gamp_net import BATCH_ESTIMATE, GampNet, GampNetDecoder, GampNetSettings
 from aircomp.decode.gamp import Gamp, GampSettings
 from aircomp.decode.gamp_steps import MIN_NOISE, PreparedCodebook, iterate
 from aircomp.decode.net_blocks import (
@@ -21,7 +21,7 @@ from aircomp.decode.pilot import PilotEstimator
 from aircomp.decode.prior import reach_for
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError, ShapeError
-from aircomp.plain.amp_da_net import unroll as plain_unroll
+from aircomp.plain.gamp_net import unroll as plain_unroll
 from aircomp.testing import check_decoder
 from helpers.draws import accuracy, zipf_round
 
@@ -34,7 +34,7 @@ draw_round = partial(zipf_round, codebook=CODEBOOK)
 
 def trained(**settings):
     """Return a network as training might leave it: every parameter away from where it starts."""
-    net, rng = AmpDaNet(AmpDaNetSettings(**settings)), generator(0, "trained")
+    net, rng = GampNet(GampNetSettings(**settings)), generator(0, "trained")
     with torch.no_grad():
         for name, p in net.named_parameters():
             noise = torch.randn(p.shape, generator=rng)
@@ -43,7 +43,7 @@ def trained(**settings):
 
 
 def neutral(**settings):
-    net = AmpDaNet(AmpDaNetSettings(**settings))
+    net = GampNet(GampNetSettings(**settings))
     with torch.no_grad():
         for name in GATES:
             getattr(net, name).fill_(-100.0)  # the sigmoid of which is zero in float32
@@ -64,7 +64,7 @@ def tiny(**settings):
 @pytest.mark.parametrize(("noise", "coupling"), [("round", "round"), ("slot", "slot")])
 def test_it_has_the_properties_of_a_decoder(noise, coupling):
     net = trained(num_layers=2, filters=4, coupling=coupling)
-    check_decoder(lambda codebook: AmpDaNetDecoder(net, codebook, snr_reference=noise))
+    check_decoder(lambda codebook: GampNetDecoder(net, codebook, snr_reference=noise))
 
 
 @pytest.mark.parametrize("snr_db", [-10.0, 0.0, 10.0, 40.0])
@@ -89,7 +89,7 @@ def test_with_neutral_parameters_it_is_gamp(snr_db):
 @pytest.mark.parametrize("snr_db", [0.0, 10.0])
 def test_untrained_it_decodes_as_gamp_does(snr_db, reference):
     received, popularity, counts, _ = draw_round(500, 10, snr_db, reference=reference)
-    untrained = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, snr_reference=reference)
+    untrained = GampNetDecoder(GampNet(GampNetSettings()), CODEBOOK, snr_reference=reference)
     net = untrained.decode(received, popularity, num_active=10)  # only a trained one finds that out
     gamp = Gamp(CODEBOOK, GampSettings(agreement=0.0), snr_reference=reference).decode(
         received, popularity, num_active=10
@@ -140,7 +140,7 @@ def test_fast_gradients_equal_those_of_autograd_through_plain():
 )
 def test_gradients_are_right(order, prior, coupling, monkeypatch):
     # all counts that can matter: the reach is made for float32
-    monkeypatch.setattr(amp_da_net, "reach_for", lambda *_, **__: 40)
+    monkeypatch.setattr(gamp_net, "reach_for", lambda *_, **__: 40)
     net, rows, y, rate, noise_var = tiny(order=order, prior=prior, coupling=coupling)
     names, params = zip(*net.named_parameters(), strict=True)
     scalars = [p for name, p in zip(names, params, strict=True) if "." not in name]
@@ -196,7 +196,7 @@ def test_the_papers_literal_order_lags():
     received, popularity, counts, _ = draw_round(300, 10, 5.0)
     found = {}
     for order in ("updated", "paper"):
-        decoder = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings(order=order)), CODEBOOK)
+        decoder = GampNetDecoder(GampNet(GampNetSettings(order=order)), CODEBOOK)
         found[order] = accuracy(decoder.decode(received, popularity).counts, counts)
     assert found["updated"] > 0.7  # 0.76 when this was written
     assert found["paper"] < 0.4  # 0.25
@@ -222,10 +222,10 @@ def test_the_papers_prior_counts_zero_twice_and_the_truncated_one_does_not():
 def test_the_chunk_changes_nothing(chunk, coupling, monkeypatch):
     received, popularity, _, _ = draw_round(40 if chunk == 1 else 150, 9, 3.0, reference="slot")
     net = trained(coupling=coupling, num_layers=3 if chunk == 1 else 10)
-    decoder = AmpDaNetDecoder(net, CODEBOOK, snr_reference="slot")
-    monkeypatch.setattr(amp_da_net, "CHUNK", 130)
+    decoder = GampNetDecoder(net, CODEBOOK, snr_reference="slot")
+    monkeypatch.setattr(gamp_net, "CHUNK", 130)
     whole = decoder.decode(received, popularity)
-    monkeypatch.setattr(amp_da_net, "CHUNK", chunk)
+    monkeypatch.setattr(gamp_net, "CHUNK", chunk)
     parts = decoder.decode(received, popularity)
     assert torch.equal(whole.counts, parts.counts)
     torch.testing.assert_close(parts.mean, whole.mean, rtol=1e-6, atol=5e-6)  # a chunk of one multiplies in other order
@@ -251,7 +251,7 @@ def test_what_is_given_is_kept(settings):
     net = trained(**settings)
     out = net(received, CODEBOOK, popularity, num_active=12.0, noise_var=given)
     assert torch.equal(out.noise_var, given)
-    decoded = AmpDaNetDecoder(net, CODEBOOK).decode(received, popularity, num_active=12.0, noise_var=given)
+    decoded = GampNetDecoder(net, CODEBOOK).decode(received, popularity, num_active=12.0, noise_var=given)
     assert decoded.num_active_hat == 12
     assert (decoded.counts.sum(1) == 12).all()
 
@@ -261,7 +261,7 @@ ALONE = {"coupling": "slot", "total": "em", "start": "slot"}
 
 def test_a_slot_that_starts_from_itself_is_decoded_from_itself_alone():
     received, popularity, _, _ = draw_round(40, 9, 8.0, reference="slot")
-    decoder = AmpDaNetDecoder(trained(**ALONE), CODEBOOK)
+    decoder = GampNetDecoder(trained(**ALONE), CODEBOOK)
     groups = torch.arange(40) % 3
     together = decoder.decode(received, popularity, bs_indices=groups, slot_layers=groups)  # which a round would tell
     alone = decoder.decode(received[:1], popularity)
@@ -272,7 +272,7 @@ def test_a_slot_that_starts_from_itself_is_decoded_from_itself_alone():
 @pytest.mark.parametrize("num_active", [6, 10, 13])
 def test_a_slot_alone_finds_its_noise_and_its_devices_by_em(num_active):
     received, popularity, counts, noise_var = draw_round(300, num_active, 12.0, reference="slot")
-    decoded = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings(**ALONE)), CODEBOOK).decode(received, popularity)
+    decoded = GampNetDecoder(GampNet(GampNetSettings(**ALONE)), CODEBOOK).decode(received, popularity)
     assert decoded.num_active_hat == pytest.approx(num_active, abs=0.4)  # from ten
     assert accuracy(decoded.counts, counts) > 0.95
     told = 0.5 * received.square().mean(1)  # what it starts from, eight times too much
@@ -281,12 +281,12 @@ def test_a_slot_alone_finds_its_noise_and_its_devices_by_em(num_active):
 
 def test_a_number_that_nothing_estimates_is_left_to_em():
     with pytest.raises(ValueError, match='set total = "em"'):
-        AmpDaNetSettings(start="slot")
+        GampNetSettings(start="slot")
 
 
 def test_noise_that_follows_the_slot_does_so_in_training_too():
     received, popularity, _, noise_var = draw_round(400, 9, 0.0, reference="slot")
-    net = AmpDaNet(AmpDaNetSettings(num_layers=2))
+    net = GampNet(GampNetSettings(num_layers=2))
     with torch.no_grad():
         errors = {
             noise: (net(received, CODEBOOK, popularity, snr_reference=noise).noise_var - noise_var)
@@ -331,7 +331,7 @@ def test_expectation_maximisation_steps_as_far_as_it_is_confident():
 
 def test_expectation_maximisation_corrects_a_wrong_start():
     received, popularity, _, noise_var = draw_round(600, 10, 15.0)
-    net = AmpDaNet(AmpDaNetSettings())
+    net = GampNet(GampNetSettings())
     with torch.no_grad():
         net.rate_gate.fill_(3.0)
         net.noise_gate.fill_(0.0)
@@ -341,7 +341,7 @@ def test_expectation_maximisation_corrects_a_wrong_start():
 
 
 def test_scalars_stay_in_their_ranges_and_start_where_the_paper_or_gamp_has_them():
-    net = AmpDaNet(AmpDaNetSettings(num_layers=1))
+    net = GampNet(GampNetSettings(num_layers=1))
     (k,) = net.scalars(CODEBOOK)
     found = [round(v.item(), 6) for v in k]
     assert found == [1.0, 0.02, 1.0, 1.0, 0.85, 0.02, 0.02, 0.02]
@@ -380,7 +380,7 @@ def test_standardised_rates_forget_the_number_of_devices():
 def test_it_never_breaks_down(num_active, snr_db, settings):
     received, popularity, counts, _ = draw_round(30, num_active, snr_db)
     net = trained(num_layers=4, filters=4, **settings)
-    decoded = AmpDaNetDecoder(net, CODEBOOK).decode(received, popularity)
+    decoded = GampNetDecoder(net, CODEBOOK).decode(received, popularity)
     assert torch.isfinite(decoded.mean).all()
     assert (decoded.mean >= 0).all()
     rows = CODEBOOK.clone().requires_grad_()
@@ -395,14 +395,14 @@ def test_a_broken_cnn_is_bounded():
     with torch.no_grad():
         for cnn in net.cnn:
             cnn.get_parameter("weight_out").mul_(1e6)
-    decoded = AmpDaNetDecoder(net, CODEBOOK).decode(received, popularity)
+    decoded = GampNetDecoder(net, CODEBOOK).decode(received, popularity)
     assert torch.isfinite(decoded.mean).all()
 
 
 def test_one_slot_no_slots_and_silence():
     received, popularity, counts, noise_var = draw_round(1, 5, 20.0)
-    net = AmpDaNet(AmpDaNetSettings())
-    decoder = AmpDaNetDecoder(net, CODEBOOK)
+    net = GampNet(GampNetSettings())
+    decoder = GampNetDecoder(net, CODEBOOK)
     assert torch.equal(decoder.decode(received, popularity, num_active=5, noise_var=noise_var).counts, counts)
     assert decoder.decode(received[:0], popularity).counts.shape == (0, 128)
     rows = CODEBOOK.clone().requires_grad_()
@@ -417,48 +417,48 @@ def test_one_slot_no_slots_and_silence():
 def test_without_noise_every_slot_is_exact():
     for num_active in (1, 7, 13):
         received, popularity, counts, _ = draw_round(200, num_active, 200.0)
-        decoded = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK).decode(received, popularity)
+        decoded = GampNetDecoder(GampNet(GampNetSettings()), CODEBOOK).decode(received, popularity)
         assert torch.equal(decoded.counts, counts)
 
 
 def test_double_precision_and_copies_go_through():
     received, popularity, counts, _ = draw_round(100, 6, 15.0)
-    net = AmpDaNet(AmpDaNetSettings())
+    net = GampNet(GampNetSettings())
     net(received, CODEBOOK, popularity).mean.sum().backward()
-    decoded = AmpDaNetDecoder(copy.deepcopy(net), CODEBOOK).decode(received.double(), popularity.double())
+    decoded = GampNetDecoder(copy.deepcopy(net), CODEBOOK).decode(received.double(), popularity.double())
     assert decoded.mean.dtype == torch.float64
     assert accuracy(decoded.counts, counts) > 0.99
 
 
 def test_its_size_does_not_depend_on_the_codebook():
-    net = AmpDaNet(AmpDaNetSettings())
+    net = GampNet(GampNetSettings())
     # 6·32·3 + 32, 32·32·3 + 32, 32·3 + 1 and eight scalars, ten times
     assert sum(p.numel() for p in net.parameters()) == 38_170
     small = make_codebook("two-bases", 32, 16, rng=generator(0, "codebook"))
     received, popularity, counts, _ = draw_round(300, 3, 15.0, codebook=small)
-    assert accuracy(AmpDaNetDecoder(net, small).decode(received, popularity).counts, counts) > 0.95
-    assert AmpDaNet(AmpDaNetSettings(cnn=False)).state_dict().keys() == set(Scalars._fields)
+    assert accuracy(GampNetDecoder(net, small).decode(received, popularity).counts, counts) > 0.95
+    assert GampNet(GampNetSettings(cnn=False)).state_dict().keys() == set(Scalars._fields)
 
 
 def test_mistakes_are_named(as_in_production):
     with pytest.raises(ConfigError, match="kernel = 4: expected an odd number"):
-        AmpDaNetSettings(kernel=4)
+        GampNetSettings(kernel=4)
     with pytest.raises(ConfigError, match="num_layers"):
-        AmpDaNetSettings(num_layers=0)
-    decoder = AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK)
+        GampNetSettings(num_layers=0)
+    decoder = GampNetDecoder(GampNet(GampNetSettings()), CODEBOOK)
     received, popularity, _, _ = draw_round(5, 6, 10.0)
     with pytest.raises(ShapeError, match="noise_var has shape"):
         decoder.decode(received, popularity, noise_var=torch.ones(3))
     with pytest.raises(ConfigError, match="num_active is -1"):
         decoder.decode(received, popularity, num_active=-1)
     with pytest.raises(ConfigError, match="no snr_reference 'fast'"):
-        AmpDaNetDecoder(AmpDaNet(AmpDaNetSettings()), CODEBOOK, snr_reference="fast")  # pyright: ignore[reportArgumentType]
+        GampNetDecoder(GampNet(GampNetSettings()), CODEBOOK, snr_reference="fast")  # pyright: ignore[reportArgumentType]
 
 
 def test_the_number_of_devices_is_what_the_round_tells_not_what_the_network_finds():
     received, popularity, _, _ = draw_round(600, 9, 3.0)
     net = trained()
-    decoded = AmpDaNetDecoder(net, CODEBOOK).decode(received, popularity)
+    decoded = GampNetDecoder(net, CODEBOOK).decode(received, popularity)
     shared, noise = PilotEstimator(CODEBOOK).estimate(received, popularity)
     with torch.no_grad():
         found = net.unroll(received, CODEBOOK, shared.rate, noise, hold_total=True).num_active_hat.item()
