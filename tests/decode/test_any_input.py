@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import aircomp
 from aircomp.common.rng import generator
-from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
 from aircomp.decode.base import MAX_DEVICES
 from aircomp.decode.copies import combine, estimate_snr_db
+from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
 from aircomp.errors import AirCompError, ConfigError, ShapeError
 from aircomp.testing import check_decoded
 from aircomp.uplinks.outputs import Counts, aggregate_output

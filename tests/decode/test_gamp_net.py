@@ -6,8 +6,8 @@ import torch
 
 from aircomp.common.rng import generator
 from aircomp.decode import gamp_net
-from aircomp.decode.gamp_net import BATCH_ESTIMATE, GampNet, GampNetDecoder, GampNetSettings
 from aircomp.decode.gamp import Gamp, GampSettings
+from aircomp.decode.gamp_net import BATCH_ESTIMATE, GampNet, GampNetDecoder, GampNetSettings
 from aircomp.decode.gamp_steps import MIN_NOISE, PreparedCodebook, iterate
 from aircomp.decode.net_blocks import (
     Evidence,

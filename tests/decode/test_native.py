@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from aircomp.common.rng import generator
 from aircomp.decode import native
-from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
 from aircomp.decode.cnn import Cnn, Workspace
 from aircomp.decode.gamp import Gamp
+from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
 from aircomp.decode.gamp_steps import AmpState, PreparedCodebook, pass_messages
 from aircomp.decode.net_blocks import Scalars, initial_belief, refined_posterior
 from aircomp.decode.prior import poisson_posterior, reach_for

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aircomp.common.rng import generator
-from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
 from aircomp.decode.gamp import Gamp, GampSettings
+from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
 from aircomp.decode.side import STRENGTH, check_groups, slot_rates
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ShapeError

@@ -22,6 +22,7 @@ from aircomp.errors import ConfigError
 from aircomp.fl.configure import check_phase, heard_by
 from aircomp.fl.experiment import Experiment
 from aircomp.layer import CommunicationLayer
+from aircomp.layer.zoo import PAPER
 from aircomp.measure.fields import columns_of
 from aircomp.uplinks.receivers import receiver_names
 
@@ -54,7 +55,7 @@ class Options:
     slot: int = 0
     """Which of the 512 slots."""
     layer: Path | None = None
-    """Without fading: directory of a trained layer, or the name of one of the package (default: 128x64)."""
+    """Without fading: directory of a trained layer, or the name of one of the package (default: the paper's)."""
     uplink: str | None = None
     """With fading: the receiver; by default widened where signals arrive in phase, and blind elsewhere."""
     channel: Air = field(default_factory=Air)
@@ -120,7 +121,7 @@ def _experiment(options: Options) -> Experiment:
         if not faded:
             raise ConfigError(f"--uplink {options.uplink} is a receiver for fading; add --channel fading")
     given = () if options.uplink is None else ("uplink.name",)
-    name = options.uplink or ("ideal" if faded else "gamp-net")
+    name = options.uplink or ("ideal" if faded else "amp-da-net")
     air = options.channel.model_dump() | {"snr_db": options.snr_db}
     return heard_by(Experiment(uplink={"name": name}, channel=air, power=options.power.model_dump()), given)
 
@@ -128,13 +129,13 @@ def _experiment(options: Options) -> Experiment:
 def _layer_by_layer(options: Options, out: Path, command: str, config: dict[str, Any]) -> tuple[list[Row], Path]:
     from aircomp.report.explain import example_round, rows_of, trace_slot, write_explanation
 
-    layer = CommunicationLayer.load(options.layer)
+    layer = CommunicationLayer.load(options.layer or PAPER)
     counts, popularity = example_round(
         len(layer.codebook), num_active=options.num_active, num_slots=NUM_SLOTS, seed=options.seed
     )
     text = (
         f"{options.num_active} devices each send one of {len(layer.codebook)} codewords at the same time, at "
-        f"{options.snr_db:g} dB. The decoder starts from how often each codeword is used in the round, and every layer "
+        f"{options.snr_db:g} dB. The network of form {layer.form} starts from the popularity of the codewords. Every layer "
         "explains more of what the antenna received. Row 0 of the table is the start."
     )
     trace = trace_slot(layer, counts, popularity, snr_db=options.snr_db, slot=options.slot, seed=options.seed)

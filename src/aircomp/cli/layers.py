@@ -11,6 +11,7 @@ from aircomp.common import results
 from aircomp.common.outdir import open_directory
 from aircomp.common.results import Row
 from aircomp.layer import CommunicationLayer, layer_names, pick_layer
+from aircomp.layer.zoo import PAPER
 from aircomp.measure.fields import columns_of
 
 SNR_DB = (0.0, 5.0, 10.0)
@@ -46,7 +47,7 @@ class Options:
 def run(args: Sequence[str]) -> None:
     """Parse, list, print."""
     options = parse(Options, args, "layers")
-    names = layer_names()
+    names = [PAPER, *layer_names()]
     if options.uses_per_parameter is not None:
         names = [pick_layer(options.uses_per_parameter, fragment_length=options.fragment_length)]
     rows = [_row(name, options.fragment_length) for name in names]
@@ -65,6 +66,7 @@ def _row(name: str, fragment_length: int) -> Row:
     low, high = layer.num_active_range or (None, None)
     row: Row = {
         "layer": name,
+        "form": layer.form,
         "num_codewords": codewords,
         "codeword_length": uses,
         "channel_uses_per_parameter": uses / fragment_length,

@@ -20,9 +20,12 @@ from aircomp.train.code import CodeSettings, pretrain_code
 from aircomp.train.fit import pretrain
 from aircomp.train.joint import PRESETS as JOINT_PRESETS
 from aircomp.train.joint import JointTrainingSettings, pretrain_joint
+from aircomp.train.paper import PRESETS as PAPER_PRESETS
+from aircomp.train.paper import PaperTrainingSettings, pretrain_paper
 from aircomp.train.recipe import PRESETS, PretrainSettings
 from aircomp.train.zoo import PRESET as ZOO
 from aircomp.train.zoo import SIZES, pretrain_zoo
+from aircomp.uplinks.decoders import FORMS
 
 CODE_COLUMNS = ("snr_db", "update_nmse", "update_nmse_faded")
 JOINT_COLUMNS = ("snr_db", "update_nmse")
@@ -37,8 +40,9 @@ class _Where:
     fragments: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Fragments directories, from `aircomp collect`."""
     preset: str = "default"
-    """default, short (a quarter of an hour), round (with side information), paper, zoo (all layers of the package, from raw
-    fragments), learned-analog (an analog code, from raw fragments), nomographic (another one, a network for each device),
+    """paper (the paper's layer, as published), authors (the same by the authors' code and recipe); of our own network:
+    default, short (a quarter of an hour), round (with side information), zoo (all our layers of the package, from raw
+    fragments); learned-analog (an analog code, from raw fragments), nomographic (another one, a network for each device),
     blind-net (a receiver for fading), joint-net (a code that leans towards what it says), or a TOML file of your own."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to compute."""
@@ -66,6 +70,19 @@ class Options(_Where):
     """
 
     settings: Annotated[PretrainSettings, tyro.conf.arg(name="")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperOptions(_Where):
+    """Train the paper's codebook and decoder as published on saved fragments; every setting of the preset can be overridden.
+
+    Examples:
+      aircomp pretrain runs/fragments-resnet --preset paper --out runs/paper-layer
+      aircomp pretrain runs/fragments-resnet --preset paper --out runs/paper-layer --resume
+      aircomp pretrain runs/fragments-resnet --preset authors --out runs/authors-layer
+    """
+
+    settings: Annotated[PaperTrainingSettings, tyro.conf.arg(name="")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +123,8 @@ class JointOptions(_Where):
 
 OTHERS: dict[str, Presets[Any]] = {"code": CODE_PRESETS, "fading": BLIND_PRESETS, "joint": JOINT_PRESETS}
 """Presets of what is no communication layer, by the section that only their files have."""
-AnyOptions = Options | CodeOptions | BlindOptions | JointOptions
-AnySettings = PretrainSettings | CodeSettings | BlindTrainingSettings | JointTrainingSettings
+AnyOptions = Options | PaperOptions | CodeOptions | BlindOptions | JointOptions
+AnySettings = PretrainSettings | PaperTrainingSettings | CodeSettings | BlindTrainingSettings | JointTrainingSettings
 
 
 def run(args: Sequence[str]) -> None:
@@ -131,7 +148,7 @@ def run(args: Sequence[str]) -> None:
             "on_epoch": show,
             "resume": options.resume,
             "overwrite": options.overwrite,
-        }  # Any: of four calls
+        }  # Any: of five calls
         keywords["device"] = options.device
         if isinstance(settings, CodeSettings):
             columns, layer = CODE_COLUMNS, pretrain_code(options.fragments, settings, out, **keywords)
@@ -139,6 +156,8 @@ def run(args: Sequence[str]) -> None:
             columns, layer = BLIND_COLUMNS, pretrain_blind(options.fragments, settings, out, **keywords)
         elif isinstance(settings, JointTrainingSettings):
             columns, layer = JOINT_COLUMNS, pretrain_joint(options.fragments, settings, out, **keywords)
+        elif isinstance(settings, PaperTrainingSettings):
+            columns, layer = COLUMNS, pretrain_paper(options.fragments, settings, out, **keywords)
         else:
             columns, layer = COLUMNS, pretrain(options.fragments, settings, out, **keywords)
     _print_test("held-out rounds", layer.training, columns)
@@ -192,6 +211,8 @@ def parsed(args: Sequence[str]) -> AnyOptions:
         return parse(BlindOptions, args, "pretrain", BlindOptions(settings=start))
     if isinstance(start, JointTrainingSettings):
         return parse(JointOptions, args, "pretrain", JointOptions(settings=start))
+    if isinstance(start, PaperTrainingSettings):
+        return parse(PaperOptions, args, "pretrain", PaperOptions(settings=start))
     return parse(Options, args, "pretrain", Options(settings=start))
 
 
@@ -203,8 +224,11 @@ def starting_point(args: Sequence[str]) -> AnySettings:
     if preset.endswith(".toml"):
         sections = read_toml(Path(preset)) if os.path.lexists(preset) else {}
         kind = next((kind for section, kind in OTHERS.items() if section in sections), PRESETS)
+        net = sections.get("net", {})
+        if kind is PRESETS and isinstance(net, dict) and net.get("form") in FORMS["amp-da-net"]:
+            kind = PAPER_PRESETS
         return kind.read(Path(preset))
-    kinds = (PRESETS, *OTHERS.values())
+    kinds = (PRESETS, PAPER_PRESETS, *OTHERS.values())
     for kind in kinds:
         if preset in kind.names():
             return kind.load(preset)

@@ -9,7 +9,7 @@ at a time, before the next one begins.
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, cast
@@ -49,6 +49,7 @@ from aircomp.decode.net_blocks import (
 from aircomp.decode.pilot import PilotEstimator
 from aircomp.decode.prior import reach_for
 from aircomp.decode.tempered import CountTable
+from aircomp.decode.trace import NetState
 
 log = logging.getLogger(__name__)
 
@@ -226,6 +227,7 @@ class GampNet(nn.Module):
         hold_total: bool = False,
         hold_noise: bool = False,
         chunk: int | None = None,
+        watch: Callable[[NetState], None] | None = None,
     ) -> NetOutput:
         """Run all layers from given rates and noise.
 
@@ -237,6 +239,7 @@ class GampNet(nn.Module):
             hold_total: Keep the sum of the rates, the number of devices.
             hold_noise: Keep the noise variances.
             chunk: Slots computed at a time; bounds the temporaries, changes nothing else. None: all of them.
+            watch: Called with the state after each layer.
         """
         rate = torch.atleast_2d(rate)
         if len(received) == 0 or not rate.any():  # nobody sends; zero, but still part of autograd's graph
@@ -259,6 +262,8 @@ class GampNet(nn.Module):
             told = pool(parts, self.settings.coupling)
             # one row for all slots is too little work to be shared
             beliefs = spread(learn, beliefs, told) if own else list(map(learn, beliefs, told))
+            if watch is not None:
+                watch(NetState.join([_seen(s, b) for s, b in zip(states, beliefs, strict=True)]))
         mean = torch.cat([s.x_hat for s in states])
         total = mean if hold_total else torch.cat([b.log_rate.exp() for b in beliefs])
         return NetOutput(mean, total.sum(1).mean(), torch.cat([b.noise_var[:, 0] for b in beliefs]))
@@ -337,6 +342,16 @@ class GampNetDecoder(BaseDecoder):
         self._warn_off_range(found)
         return heard.conclude(out.mean, out.noise_var, found, error)
 
+    @torch.no_grad()
+    def trace(self, received: Float[Tensor, "slots uses"], popularity: Float[Tensor, " codewords"]) -> list[NetState]:
+        """Return what the network thinks after each layer; all slots are one batch, the round."""
+        heard = hear(self.codebook, Observation(received, popularity))
+        start, noise = self.net.begin(self.pilot, heard.received, heard.popularity)
+        found: list[NetState] = []
+        hold = self.net.settings.total == "estimate"
+        self.net.unroll(heard.received, heard.codebook, start.rate, noise, hold_total=hold, watch=found.append)
+        return found
+
     def _warn_off_range(self, num_active: float) -> None:
         """Say once that a round has another number of devices than those of the training, beyond the estimate's own error."""
         if self.trained_for is None or self._warned:
@@ -351,6 +366,12 @@ class GampNetDecoder(BaseDecoder):
                 high,
                 num_active,
             )
+
+
+def _seen(s: AmpState, belief: Belief) -> NetState:
+    rate = belief.log_rate.exp()
+    total = rate.sum(1, keepdim=True)
+    return NetState(s.x_hat, s.nu, s.z, s.v, belief.noise_var[:, 0], total[:, 0], rate / total, rate, belief.activity)
 
 
 def rates_of_slots(

@@ -55,8 +55,8 @@ class AggregateSettings(Settings):
     readout: Readout = "auto"
     """What the mean is formed of. integers: the decoded counts (the paper's). soft: their posterior means. norm: the
     soft mean, scaled to the norm of the integers' mean. unbiased: the soft mean, lengthened to the length that the
-    true mean has on average; it learns fastest at low SNR. auto: unbiased for the mean, integers for every other
-    rule."""
+    true mean has on average; it learns fastest at low SNR. auto: integers for amp-da and amp-da-net, as published,
+    and for every rule but the mean; otherwise unbiased."""
 
 
 Buffers = Literal["average", "local", "recomputed", "estimated"]

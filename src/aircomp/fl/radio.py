@@ -9,6 +9,7 @@ from aircomp.decode.base import Decoder
 from aircomp.fl.experiment import Experiment
 from aircomp.link import Link
 from aircomp.uplinks.base import Uplink, UplinkContext
+from aircomp.uplinks.decoders import PUBLISHED
 from aircomp.uplinks.schemes import make_uplink
 
 
@@ -42,12 +43,14 @@ def make_link(
         access_points=air.settings.access_points if isinstance(air, Fading) else 1,
     )
     settings = experiment.aggregate
+    published = decoder is None and uplink is None and experiment.uplink.name in PUBLISHED
+    readout = "integers" if published and settings.readout == "auto" else settings.readout
     return Link(
         uplink or make_uplink(experiment.uplink, context, decoder=decoder),
         air,
         rule or settings.rule,
         keep=settings.keep,
-        readout=settings.readout,
+        readout=readout,
         seed=experiment.seed,
         cap=experiment.power.cap,
     )

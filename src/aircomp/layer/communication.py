@@ -6,6 +6,7 @@
 Both hashes are checked on loading: a decoder is never paired with another codebook than its own.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Unpack, get_args
@@ -18,10 +19,13 @@ import aircomp
 from aircomp.common.artefact import expect_tensor, read_json, read_tensors, tensor_hash, write_json, write_tensors
 from aircomp.common.checks import check_choice, check_device, check_path, check_tensor, check_type
 from aircomp.common.snr import SnrReference
-from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
+from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
 from aircomp.decode.base import Decoded, Known, check_codebook
+from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
+from aircomp.decode.trace import NetState
 from aircomp.errors import AirCompError, ArtefactError, ConfigError, ShapeError
 from aircomp.layer import zoo
+from aircomp.layer.authors import from_authors
 from aircomp.measure.fields import with_current_names
 
 MAX_CODEWORDS, MAX_LENGTH = 32_767, 65_536
@@ -30,6 +34,14 @@ MOST_BYTES = 2**30
 
 
 REMEDY = "restore it or train anew"
+
+Net = AmpDaNet | GampNet
+NETS: dict[str, tuple[type[AmpDaNetSettings] | type[GampNetSettings], type[Any]]] = {
+    "paper": (AmpDaNetSettings, AmpDaNet),
+    "authors": (AmpDaNetSettings, AmpDaNet),
+    "gamp-net": (GampNetSettings, GampNet),
+}
+"""The networks by their form: settings and module."""
 
 
 class CommunicationLayer:
@@ -41,8 +53,9 @@ class CommunicationLayer:
 
     Args:
         codebook: The random-access codebook, one unit-norm codeword a row.
-        net: The decoder's network.
-        snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
+        net: The decoder's network: the paper's in one of its forms (`AmpDaNet`), or this package's own (`GampNet`).
+        snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`; for networks that
+            estimate it from the round.
         config: What made the layer.
         training: How the training went.
     """
@@ -50,14 +63,14 @@ class CommunicationLayer:
     def __init__(
         self,
         codebook: Float[Tensor, "codewords uses"],
-        net: GampNet,
+        net: Net,
         *,
         snr_reference: SnrReference = "round",
         config: dict[str, Any] | None = None,
         training: dict[str, Any] | None = None,
     ):
         check_tensor("codebook", codebook, "codewords uses", "floating")
-        check_type("net", net, GampNet, "an GampNet")
+        check_type("net", net, (AmpDaNet, GampNet), "an AmpDaNet or a GampNet")
         check_choice("snr_reference", snr_reference, get_args(SnrReference))
         self.codebook = check_codebook(codebook.detach().float())
         self.net = net
@@ -70,7 +83,12 @@ class CommunicationLayer:
         codewords, uses = self.codebook.shape
         trained = self.num_active_range
         devices = "" if trained is None else f", trained on {trained[0]} to {trained[1]} devices"
-        return f"<CommunicationLayer: {codewords} codewords of {uses} channel uses{devices}>"
+        return f"<CommunicationLayer, form {self.form}: {codewords} codewords of {uses} channel uses{devices}>"
+
+    @property
+    def form(self) -> str:
+        """Which network it has: `paper`, `authors` or `gamp-net`."""
+        return self.net.settings.form
 
     @property
     def num_active_range(self) -> tuple[int, int] | None:
@@ -81,10 +99,12 @@ class CommunicationLayer:
             case _:
                 return None
 
-    def decoder(self, *, snr_reference: SnrReference | None = None) -> GampNetDecoder:
+    def decoder(self, *, snr_reference: SnrReference | None = None) -> AmpDaNetDecoder | GampNetDecoder:
         """Return the decoder alone, for the layer's own SNR reference or another one."""
         snr_reference = self.snr_reference if snr_reference is None else snr_reference
         check_choice("snr_reference", snr_reference, get_args(SnrReference))
+        if isinstance(self.net, AmpDaNet):
+            return AmpDaNetDecoder(self.net, self.codebook, snr_reference=snr_reference)
         return GampNetDecoder(self.net, self.codebook, snr_reference=snr_reference, trained_for=self.num_active_range)
 
     def decode(
@@ -92,6 +112,10 @@ class CommunicationLayer:
     ) -> Decoded:
         """Estimate the counts of every slot; `aircomp.decode.base.Observation` says what may be known besides."""
         return self._decoder.decode(received, popularity, **known)
+
+    def trace(self, received: Float[Tensor, "slots uses"], popularity: Float[Tensor, " codewords"]) -> list[NetState]:
+        """Return what the network thinks of every slot after each of its layers."""
+        return self._decoder.trace(received, popularity)
 
     def save(self, directory: str | Path) -> None:
         """Write the layer directory; each of the two files is replaced as a whole."""
@@ -115,8 +139,8 @@ class CommunicationLayer:
         """Read a layer directory, or a layer that comes with the package by its name (`aircomp layers` lists them).
 
         Args:
-            directory: The directory or the name; by default the package's layer of the paper's sizes, 128x64. A directory
-                that has such a name is meant by `"./128x64"`.
+            directory: The directory or the name: `paper` is the paper's, `128x64` (the default) ours of the same sizes. A
+                directory that has such a name is meant by `"./128x64"`.
             snr_reference: Whether the noise variance is one for the round, or follows the power of each `slot`.
             device: Where to compute.
 
@@ -132,6 +156,20 @@ class CommunicationLayer:
             return cls._read(Path(directory), snr_reference, device)
         with zoo.bundled(str(directory)) as bundled:
             return cls._read(bundled, snr_reference, device)
+
+    @classmethod
+    def from_authors(cls, state_dict: Mapping[str, Tensor]) -> "CommunicationLayer":
+        """Make a layer of form `authors` from a checkpoint of the authors' code (`AMPNet1DEnhanced.state_dict()`).
+
+        Args:
+            state_dict: Nine vectors of raw scalars, three weights `denoisers.<layer>.<0, 2, 4>.weight` a layer, and the
+                codebook `C_nt`, one codeword a row.
+
+        Raises:
+            ArtefactError: If names are missing or unknown, or a size does not go with the others; it says which.
+        """
+        codebook, net = from_authors(state_dict)
+        return cls(codebook, net, snr_reference="slot")
 
     @classmethod
     def _read(cls, directory: Path, snr_reference: SnrReference, device: str) -> "CommunicationLayer":
@@ -221,18 +259,22 @@ def _checked_codebook(path: Path, tensors: dict[str, Tensor]) -> Tensor:
         raise ArtefactError(f"{path}: {error}; restore it or train anew") from None
 
 
-def _rebuild(path: Path, description: Path, settings: dict[str, Any], weights: dict[str, Tensor]) -> GampNet:
+def _rebuild(path: Path, description: Path, settings: dict[str, Any], weights: dict[str, Tensor]) -> Net:
     """Build the network that the description asks for, and fill it with weights that fit it exactly."""
+    form = settings.get("form")
+    if form not in NETS:
+        raise ArtefactError(f"{description}: config.net.form = {form!r}; expected one of {', '.join(NETS)}")
+    kind, module = NETS[form]
     try:
-        parsed = GampNetSettings.parse(settings)
+        parsed = kind.parse(settings)
     except ConfigError as error:
         raise ArtefactError(f"{description}: config.net: {error}") from None
     foreign = f"{path} does not hold the decoder that layer.json describes; restore both files or train anew"
     # before building it: a description may claim more than memory holds, the file's weights have been read
-    claimed = parsed.num_layers * (parsed.filters**2 * parsed.kernel if parsed.cnn else 1)
+    claimed = parsed.num_layers * (parsed.filters**2 * parsed.kernel if getattr(parsed, "cnn", True) else 1)
     if claimed > sum(weight.numel() for weight in weights.values()):
         raise ArtefactError(foreign)
-    net = GampNet(parsed)
+    net = module(parsed)
     shapes = {name: weight.shape for name, weight in weights.items()}
     if shapes != {name: weight.shape for name, weight in net.state_dict().items()}:
         raise ArtefactError(foreign)

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from aircomp.common.artefact import MOST_TENSOR_BYTES, check_file, check_writable, write_atomically
 from aircomp.decode.cnn import Cnn, Workspace
+from aircomp.decode.gamp_net import GampNet
 from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook
 from aircomp.decode.net_blocks import (
     SLOT_WEIGHT,
@@ -68,6 +69,11 @@ class StaticNet(nn.Module):
                 f"max_devices {max_devices}, max_variance {max_variance}: expected at least one device, and some variance"
             )
         net = layer.net
+        if not isinstance(net, GampNet):
+            raise ConfigError(
+                f"the layer has form {layer.form}, and only layers of form gamp-net can be exported; give one of those "
+                "(aircomp layers lists the package's)"
+            )
         self.settings = net.settings
         self.codebook = nn.Buffer(layer.codebook.detach().cpu().float())
         with torch.no_grad():

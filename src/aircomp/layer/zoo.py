@@ -1,6 +1,7 @@
-"""The layers that come with the package: a directory each under `weights`, named by its sizes.
+"""The layers that come with the package: a directory each under `weights`.
 
-    128x64   128 codewords of 64 real channel uses
+    paper    the paper's: its network as published, 128 codewords of 64 real channel uses
+    128x64   ours, named by its sizes: 128 codewords of 64 real channel uses
 
 A link asks for the layer of its own sizes (`layer_for`). Who has a budget and no sizes yet asks `pick_layer`.
 """
@@ -14,13 +15,13 @@ from pathlib import Path
 from aircomp.common.checks import check_number
 from aircomp.errors import ArtefactError, ConfigError
 
-DEFAULT = "128x64"
-"""The paper's sizes."""
+DEFAULT, PAPER = "128x64", "paper"
+"""Both of the paper's sizes."""
 _NAME = re.compile(r"(\d+)x(\d+)")
 
 
 def layer_names() -> list[str]:
-    """Return the names of the package's layers, shortest codewords first.
+    """Return the names of our layers, shortest codewords first.
 
     >>> "128x64" in layer_names()
     True
@@ -35,7 +36,7 @@ def is_name(given: str | Path) -> bool:
     >>> is_name("128x64"), is_name("./128x64")
     (True, False)
     """
-    return str(given) in [*layer_names(), DEFAULT]
+    return str(given) in [*layer_names(), DEFAULT, PAPER]
 
 
 def layer_sizes(name: str) -> tuple[int, int]:

@@ -34,6 +34,7 @@ FIELDS = {
     "value": Field("value", "The value of that size."),
     "codebook": Field("codebook", "The kind of random-access codebook."),
     "layer": Field("layer", "The name of a trained layer of the package."),
+    "form": Field("form", "Which network a layer has: the paper's, the authors', or ours."),
     "num_codewords": Field("number of codewords", "How many codewords the random-access codebook has."),
     "codeword_length": Field("uses of a codeword", "How many real channel uses a codeword takes."),
     "fewest_devices": Field("fewest devices", "The fewest active devices that a layer was trained with."),

@@ -11,8 +11,7 @@ from torch import Tensor
 from aircomp.channel.awgn import transmit
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
-from aircomp.decode.gamp_net import GampNet
-from aircomp.decode.rounding import conclude
+from aircomp.decode.rounding import round_to_sum
 from aircomp.encode.codebook import count
 from aircomp.layer import CommunicationLayer
 from aircomp.measure.fields import label_of
@@ -67,20 +66,12 @@ def trace_slot(
     slot: int,
     seed: int,
 ) -> Trace:
-    """Send a round, decode it with one layer, two layers and so on, and follow one slot."""
+    """Send a round, decode it, and follow one slot through the layers of the network."""
     received = transmit(counts, layer.codebook, snr_db=snr_db, rng=rngs.generator(seed, "explained noise"))
-    decoder = layer.decoder()
-    start, noise_var = layer.net.begin(decoder.pilot, received, popularity)
-    rate = start.rate
-    means = [rate.expand(counts.shape)]
-    for depth in range(1, layer.net.settings.num_layers + 1):
-        means.append(
-            first_layers(layer.net, depth)
-            .unroll(received, layer.codebook, rate, noise_var, hold_total=layer.net.settings.total == "estimate")
-            .mean
-        )
-    number = decoder.decode(received, popularity).num_active_hat
-    rounded = [conclude(mean.clamp_min(0), noise_var, number).counts for mean in means]
+    decoded = layer.decode(received, popularity)
+    expected = decoded.num_active_hat * popularity / popularity.sum()
+    means = [expected.expand(counts.shape), *(state.x_hat for state in layer.trace(received, popularity))]
+    rounded = [round_to_sum(mean.clamp_min(0), decoded.num_active) for mean in means[:-1]] + [decoded.counts]
     estimates = torch.stack([mean[slot] for mean in means])
     return Trace(
         truth=counts[slot],
@@ -90,20 +81,6 @@ def trace_slot(
         round_accuracy=[count_accuracy(counts, found) for found in rounded],
         decoded=rounded[-1][slot],
     )
-
-
-def first_layers(net: GampNet, depth: int) -> GampNet:
-    """Return the network cut off after some layers, with the same weights."""
-    cut = GampNet(net.settings.model_copy(update={"num_layers": depth}))
-    shapes = {name: value.shape for name, value in cut.state_dict().items()}
-    weights = net.state_dict()
-    cut.load_state_dict(
-        {
-            name: weights[name][:depth] if len(shape) == 1 and "." not in name else weights[name]
-            for name, shape in shapes.items()
-        }
-    )
-    return cut.to(next(net.parameters()).device).eval().requires_grad_(False)
 
 
 def decoded_figure(trace: Trace) -> Figure:

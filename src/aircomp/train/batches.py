@@ -35,6 +35,8 @@ class Batch:
     """How often devices choose each codeword, about as a decoder finds it from the whole round."""
     quant_codebook: Float[Tensor, "codewords fragment"]
     mean_fragments: Float[Tensor, "slots fragment"] | None
+    distortion: Float[Tensor, " slots"] | None
+    """What quantisation leaves of the devices' fragments, where they were saved (`TrainingRound.distortion`)."""
     num_active: int
     snr_db: float
     snr_reference: Literal["slot", "round"]
@@ -43,7 +45,7 @@ class Batch:
 
     def to(self, device: str | torch.device) -> "Batch":
         """Return the batch on a device."""
-        raw, ratio = self.mean_fragments, self.log_ratio
+        raw, left, ratio = self.mean_fragments, self.distortion, self.log_ratio
         return replace(
             self,
             counts=self.counts.to(device),
@@ -51,6 +53,7 @@ class Batch:
             shares=self.shares.to(device),
             quant_codebook=self.quant_codebook.to(device),
             mean_fragments=None if raw is None else raw.to(device),
+            distortion=None if left is None else left.to(device),
             log_ratio=None if ratio is None else ratio.to(device),
         )
 
@@ -68,13 +71,16 @@ class HasSlots(Protocol):
 def choose_slots(
     rounds: Sequence[HasSlots], total: int | None, batch_slots: int, *, rng: torch.Generator
 ) -> list[Int[Tensor, " _"]]:
-    """Draw about `total` slots (None: all) evenly from the rounds, whole batches of each where it has that many."""
-    chosen = []
-    for saved in rounds:
+    """Draw `total` slots (None: all) from the rounds, as evenly as whole batches allow, and what a round has.
+
+    The total is met exactly if it is a number of whole batches and every round has its share of them.
+    """
+    chosen, batches = [], None if total is None else -(-total // batch_slots)
+    for turn, saved in enumerate(rounds):
         number = saved.num_slots
-        if total is not None:
-            batches = -(-total // (len(rounds) * batch_slots))
-            number = min(number, batches * batch_slots)
+        if batches is not None:
+            share = batches // len(rounds) + (turn < batches % len(rounds))
+            number = min(number, share * batch_slots)
         chosen.append(torch.randperm(saved.num_slots, generator=rng)[:number])
     return chosen
 
@@ -89,6 +95,8 @@ def blocks(
     """
     found = []
     for number, chosen in enumerate(slots):
+        if not len(chosen):
+            continue
         shuffled = chosen[torch.randperm(len(chosen), generator=rng)]
         full = len(shuffled) // batch_slots * batch_slots
         cut = (shuffled[:full] if full else shuffled).split(batch_slots)
@@ -143,6 +151,7 @@ def make_batch(
         shares=_shares(saved, snr_db),
         quant_codebook=saved.quant_codebook,
         mean_fragments=None if saved.mean_fragments is None else saved.mean_fragments[slots],
+        distortion=None if saved.distortion is None else saved.distortion[slots],
         num_active=len(saved.indices),
         snr_db=snr_db,
         snr_reference=reference,

@@ -36,7 +36,7 @@ from aircomp.measure.information import (
     signal_covariance,
 )
 from aircomp.train.fragments import FragmentRound, load_round, round_files
-from aircomp.uplinks.decoders import DecoderChoice, decoder_and_codebook, decoder_names, make_decoder
+from aircomp.uplinks.decoders import FORMS, DecoderChoice, decoder_and_codebook, decoder_names, make_decoder
 
 # slots of independent devices that are drawn for their power: 8,192 tell signal_bits to 0.1 under `slot` SNR
 SLOTS_AT_ONCE, DRAWS = 512, 16
@@ -167,10 +167,14 @@ def check_plan(plan: Plan) -> None:
         check_number("num_active", plan.num_active, low=1, integer=True)
     check_number("seed", plan.seed, low=0, integer=True)
     check_device("device", plan.device)
-    if plan.layer is not None and "gamp-net" not in plan.decoders and plan.codebook != "layer":
-        raise ConfigError(
-            "a layer was given, but no decoder takes one; use the decoder gamp-net, or codebook = 'layer'"
-        )
+    if plan.layer is not None and plan.codebook != "layer":
+        form = CommunicationLayer.load(plan.layer).form
+        takers = [name for name, forms in FORMS.items() if form in forms]
+        if not set(takers) & set(plan.decoders):
+            raise ConfigError(
+                f"a layer of form {form} was given, but no decoder takes it; use the decoder {' or '.join(takers)}, or "
+                "codebook = 'layer'"
+            )
 
 
 def with_devices(saved: FragmentRound, num_active: int | None, path: Path) -> FragmentRound:
@@ -222,11 +226,18 @@ def _books(saved: FragmentRound, plan: Plan) -> list[_Book]:
         seed=plan.seed,
         device=plan.device,
     )
-    books: dict[str, _Book] = {}
+    form = None if plan.layer is None else CommunicationLayer.load(plan.layer).form
+    books: list[_Book] = []
     for name in plan.decoders:
-        decoder, codebook, kind = decoder_and_codebook(replace(choice, decoder=name))
-        books.setdefault(kind, _Book(kind, codebook, {})).decoders[name] = decoder
-    return list(books.values())
+        layer = (
+            plan.layer if form in FORMS.get(name, (form,)) else None
+        )  # a trained decoder of another form has its own
+        decoder, codebook, kind = decoder_and_codebook(replace(choice, decoder=name, layer=layer))
+        same = next((book for book in books if torch.equal(book.codebook, codebook)), None)
+        if same is None:
+            books.append(same := _Book(kind, codebook, {}))
+        same.decoders[name] = decoder
+    return books
 
 
 def _codeword_length(plan: Plan) -> int:

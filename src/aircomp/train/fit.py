@@ -24,6 +24,8 @@ from aircomp.train.recipe import PRESETS, PretrainSettings
 from aircomp.train.rounds import Split, load_rounds
 from aircomp.train.step import LayerModel, batch_loss, train_step
 
+TESTED_DEVICES = 10
+
 
 def pretrain(
     directories: Sequence[str | Path],
@@ -110,7 +112,13 @@ class _Training(Training[LayerModel, CommunicationLayer, Batch]):
         return CommunicationLayer(model.codebook(), model.net, config=config, training=training)
 
     def test(self, layer: CommunicationLayer) -> list[Row]:
-        return measure_layer(layer, self.split.test, self.settings.data, seed=self.settings.seed)
+        data = self.settings.data
+        # one noise variance for the round only where it was trained so; ten devices where it was trained for any number
+        reference = "round" if data.snr_reference == "round" else "slot"
+        devices = None if data.devices_high is None else TESTED_DEVICES
+        return measure_layer(
+            layer, self.split.test, data.test_samples, reference, seed=self.settings.seed, num_devices=devices
+        )
 
     @property
     def trained_on(self) -> dict[str, Any]:

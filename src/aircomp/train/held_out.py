@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,30 +14,39 @@ from aircomp.encode.codebook import count
 from aircomp.layer import CommunicationLayer
 from aircomp.train.batches import choose_slots
 from aircomp.train.evaluate import measure
-from aircomp.train.rounds import RoundsSettings, TrainingRound
+from aircomp.train.rounds import TrainingRound
 
 SNR_DB = (0.0, 3.0, 5.0, 10.0, 15.0, 20.0)
 """The paper's."""
-DEVICES = 10
-"""Of a round, where the layer was trained for any number."""
 
 
 def measure_layer(
-    layer: CommunicationLayer, rounds: Sequence[TrainingRound], settings: RoundsSettings, *, seed: int
+    layer: CommunicationLayer,
+    rounds: Sequence[TrainingRound],
+    num_slots: int,
+    reference: Literal["slot", "round"],
+    *,
+    seed: int,
+    num_devices: int | None = None,
 ) -> list[Row]:
     """Decode a sample of every round at the paper's SNRs; return one row for each SNR.
 
-    The SNR refers to the slot, as in the paper, unless the layer was trained with one noise variance for the round.
+    Args:
+        layer: The layer.
+        rounds: Rounds that it has not seen.
+        num_slots: Slots of all rounds together.
+        reference: What the SNR refers to.
+        seed: Of slots and noise.
+        num_devices: The first devices of each round send; all if not given.
     """
-    reference = "round" if settings.snr_reference == "round" else "slot"
     decoder = layer.decoder(snr_reference=reference)
     device = layer.codebook.device
-    chosen = choose_slots(rounds, settings.test_samples, 1, rng=rngs.generator(seed, "test slots"))
+    chosen = choose_slots(rounds, num_slots, 1, rng=rngs.generator(seed, "test slots"))
     rows = []
     for snr_db in SNR_DB:
         found = []
         for number, (whole, slots) in enumerate(zip(rounds, chosen, strict=True)):
-            saved = whole if settings.devices_high is None else whole.of(torch.arange(len(whole.indices))[:DEVICES])
+            saved = whole if num_devices is None else whole.of(torch.arange(len(whole.indices))[:num_devices])
             counts = count(saved.indices[:, slots], len(saved.popularity)).to(device)
             rng = rngs.generator(seed, "test noise", number)
             received = transmit(counts, layer.codebook, snr_db=snr_db, reference=reference, rng=rng)

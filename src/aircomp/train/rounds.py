@@ -60,17 +60,24 @@ class BatchesSettings(Settings):
         return self.snr_db_low + share * (self.snr_db_high - self.snr_db_low)
 
 
-class RoundsSettings(BatchesSettings):
-    """What is trained on."""
+class OrderSettings(BatchesSettings):
+    """How saved rounds are quantised and how many of their slots are used, for a communication layer of any form."""
 
     order: Order = "popularity"
-    """Order of the codewords: most popular first, shuffled anew in every round, or a chain of similar directions."""
+    """Order of the codewords: most popular first, as they were drawn (none), or similar directions side by side."""
     curvature_aware: bool = False
     """Quantise anew in a space where directions of low variance weigh more; needs raw fragments."""
     train_samples: int | None = Field(default=None, ge=1)
-    """Slots drawn once from the training rounds, or all of them (paper: 64,000)."""
+    """Slots drawn once from the training rounds, or all of them."""
     test_samples: int = Field(default=10_000, ge=1)
     """Slots of the test rounds for the final table (paper: 10,000)."""
+    num_codewords: int | None = Field(default=None, ge=2, le=MAX_CODEWORDS)
+    """Quantise anew with so many codewords; needs raw fragments. None: as the rounds were collected."""
+
+
+class RoundsSettings(OrderSettings):
+    """What is trained on."""
+
     snr_reference: Literal["slot", "round", "mixed"] = "mixed"
     """What the SNR refers to: each slot's power (the paper's code), the mean over the batch, or a coin toss for each."""
     devices_low: int = Field(default=1, ge=1, le=10_000)
@@ -79,8 +86,6 @@ class RoundsSettings(BatchesSettings):
     """… to here, as far as its round has so many; None: all devices of the round (paper)."""
     zipf: float = Field(default=0.0, ge=0, le=1)
     """Share of the batches whose devices choose independently by a Zipf law with an exponent from 0 to 2 (paper: none)."""
-    num_codewords: int | None = Field(default=None, ge=2, le=MAX_CODEWORDS)
-    """Quantise anew with so many codewords; needs raw fragments. None: as the rounds were collected."""
     estimates: Literal["batch", "round"] = "batch"
     """What decoding a batch starts from: estimates of rates and noise from its own slots, or about those that all slots of
     its round would tell, as where the layer is used. These take no time to find."""
@@ -101,6 +106,9 @@ class TrainingRound:
     quant_codebook: Float[Tensor, "codewords fragment"]
     mean_fragments: Float[Tensor, "slots fragment"] | None
     """Mean of the devices' unquantised fragments, where they were saved."""
+    distortion: Float[Tensor, " slots"] | None = None
+    """What quantisation leaves of the devices' fragments: its energy over that of a device's mean fragment, mean over the
+    devices; where unquantised fragments were saved."""
     groups: dict[str, "Grouping"] = field(default_factory=dict)
     """Side information by the decoder's name for it, where it is trained with."""
 
@@ -113,7 +121,7 @@ class TrainingRound:
         """Return the round as it would be if only some of its devices had sent."""
         indices = self.indices[devices]
         groups = {name: Grouping.by(g.of, indices, len(self.popularity)) for name, g in self.groups.items()}
-        return replace(self, indices=indices, mean_fragments=None, groups=groups)
+        return replace(self, indices=indices, mean_fragments=None, distortion=None, groups=groups)
 
 
 @dataclass(frozen=True)
@@ -170,7 +178,7 @@ class Split:
         return len(self.train[0].popularity)
 
 
-def load_rounds(directories: Sequence[Path], settings: RoundsSettings, *, seed: int) -> Split:
+def load_rounds(directories: Sequence[Path], settings: OrderSettings, *, seed: int) -> Split:
     """Read fragments directories and split their rounds, all together.
 
     Raises:
@@ -204,7 +212,7 @@ def training_files(directories: Sequence[Path]) -> list[Path]:
     return files
 
 
-def split_rounds(rounds: Sequence[TrainingRound], settings: RoundsSettings, *, rng: torch.Generator) -> Split:
+def split_rounds(rounds: Sequence[TrainingRound], settings: BatchesSettings, *, rng: torch.Generator) -> Split:
     """Deal whole rounds out at random: slots of one round are never in two parts."""
     return Split(*deal(rounds, settings, rng=rng))
 
@@ -231,7 +239,7 @@ def deal(rounds: Sequence[R], settings: BatchesSettings, *, rng: torch.Generator
     return shuffled[:train], shuffled[train : train + validation], shuffled[train + validation :]
 
 
-def _load(path: Path, settings: RoundsSettings, seed: int, index: int) -> TrainingRound:
+def _load(path: Path, settings: OrderSettings, seed: int, index: int) -> TrainingRound:
     saved = load_round(path)
     name = f"{path.resolve().parent.name}/{path.stem}"
     if settings.curvature_aware or settings.num_codewords not in (None, saved.num_codewords):
@@ -242,8 +250,17 @@ def _load(path: Path, settings: RoundsSettings, seed: int, index: int) -> Traini
             raise ConfigError(f"{path}: {error}") from None
     saved = arrange(saved, settings.order, rng=rngs.generator(seed, "codeword order", index))
     raw = None if saved.fragments is None else saved.fragments.mean(dim=0)
-    groups = _groups(saved, path) if settings.side_information else {}
-    return TrainingRound(name, saved.indices.to(torch.int16), saved.popularity, saved.quant_codebook, raw, groups)
+    left = None if saved.fragments is None else _distortion(saved.fragments, saved.quant_codebook[saved.indices])
+    groups = _groups(saved, path) if isinstance(settings, RoundsSettings) and settings.side_information else {}
+    return TrainingRound(name, saved.indices.to(torch.int16), saved.popularity, saved.quant_codebook, raw, left, groups)
+
+
+def _distortion(
+    fragments: Float[Tensor, "devices slots fragment"], quantized: Float[Tensor, "devices slots fragment"]
+) -> Float[Tensor, " slots"]:
+    """Return the energy that quantisation leaves in every slot, over a device's mean energy of a slot; mean over devices."""
+    energy = fragments.square().sum(2).mean(1, keepdim=True).clamp(min=torch.finfo(fragments.dtype).tiny)
+    return ((fragments - quantized).square().sum(2) / energy).mean(0)
 
 
 def _groups(saved: FragmentRound, path: Path) -> dict[str, Grouping]:

@@ -29,7 +29,8 @@ ABOUT = {
     "perfect": About("codeword indices, without error", "none", "bound"),
     "amp-da": About(_CODEWORD, "in phase", _QIAO),
     "amp-da-pooled": About(_CODEWORD, "in phase", f"{_QIAO}, as {_TARIZZO} run it"),
-    "gamp-net": About("codewords of a learned codebook", "in phase", _TARIZZO),
+    "amp-da-net": About("codewords of a learned codebook", "in phase", _TARIZZO),
+    "gamp-net": About("codewords of a learned codebook", "in phase", f"{_OURS}; after {_TARIZZO}"),
     "gamp": About(_CODEWORD, "in phase", f"{_OURS}; GAMP: Rangan 2011"),
     "joint-net": About(
         "codewords that a trained network leans towards what they stand for",

@@ -14,7 +14,6 @@ from aircomp.common.checks import check_choice, check_tensor, check_type
 from aircomp.common.settings import Settings
 from aircomp.common.snr import SnrReference
 from aircomp.decode.amp_da import AmpDa, AmpDaSettings
-from aircomp.decode.gamp_net import GampNetDecoder
 from aircomp.decode.base import Decoder
 from aircomp.decode.gamp import Gamp, GampSettings
 from aircomp.decode.posterior import Posterior, PosteriorSettings
@@ -22,12 +21,13 @@ from aircomp.decode.simple import Genie, Nnls, NnlsSettings, Omp
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.layer import CommunicationLayer
-from aircomp.layer.zoo import layer_for, layer_names, layer_sizes
+from aircomp.layer.zoo import DEFAULT, PAPER, layer_for, layer_names, layer_sizes
 
 DESIGNED_CODEBOOK = {
     "amp-da": "bernoulli",
     "amp-da-pooled": "bernoulli",
     "gamp": "two-bases",
+    "amp-da-net": "layer",
     "gamp-net": "layer",
     "posterior": "two-bases",
     "omp": "two-bases",
@@ -45,7 +45,13 @@ decoder_settings: dict[str, type[Settings]] = {
 }
 """The options of the decoders that have any."""
 
-OBJECTS = {"gamp-net": "layer", "genie": "truth"}
+FORMS = {"amp-da-net": ("paper", "authors"), "gamp-net": ("gamp-net",)}
+"""The decoders that are trained, and the forms of the layers that they run."""
+
+PUBLISHED = ("amp-da", "amp-da-net")
+"""Decoders that are run as published: their mean is of integers unless told otherwise."""
+
+OBJECTS = {**dict.fromkeys(FORMS, "layer"), "genie": "truth"}
 """What decoders need besides that is no setting: a trained layer, the true counts."""
 
 
@@ -64,8 +70,8 @@ def make_decoder(
         codebook: One unit-norm codeword per row.
         snr_reference: What the receiver knows of its noise: one variance for each `slot`, or else one for the round.
         **options: The decoder's own (`decoder_settings`), such as `max_iterations=100` for amp-da or `agreement=0.0` for
-            gamp; `layer=CommunicationLayer.load("runs/layer")` for gamp-net (the bundled one by default); `truth=counts`
-            for the genie.
+            gamp; `layer=CommunicationLayer.load("runs/layer")` for amp-da-net and gamp-net (by default the
+            package's); `truth=counts` for the genie.
 
     Examples:
         >>> import torch
@@ -85,8 +91,8 @@ def make_decoder(
             return AmpDa(codebook, own, activity="pooled")
         case "gamp":
             return Gamp(codebook, own, snr_reference=snr_reference)
-        case "gamp-net":
-            return _trained(codebook, snr_reference, **options)
+        case "amp-da-net" | "gamp-net":
+            return _trained(name, codebook, snr_reference, **options)
         case "posterior":
             return Posterior(codebook, own, snr_reference=snr_reference)
         case "omp":
@@ -109,13 +115,30 @@ def _check_options(name: str, options: dict[str, Any]) -> None:
 
 
 def _trained(
-    codebook: Tensor, snr_reference: SnrReference, *, layer: CommunicationLayer | None = None
-) -> GampNetDecoder:
+    name: str, codebook: Tensor, snr_reference: SnrReference, *, layer: CommunicationLayer | None = None
+) -> Decoder:
     check_type("layer", layer, (CommunicationLayer, type(None)), "a CommunicationLayer; load one from its directory")
-    layer = layer or CommunicationLayer.load(device=str(codebook.device))
+    layer = layer or CommunicationLayer.load(_bundled(name, *codebook.shape), device=str(codebook.device))
+    if layer.form not in FORMS[name]:
+        other = next(decoder for decoder, forms in FORMS.items() if layer.form in forms)
+        raise ConfigError(
+            f"{name} runs layers of form {' or '.join(FORMS[name])}, but this one has form {layer.form}; use {other}"
+        )
     if not torch.equal(layer.codebook, codebook):
-        raise ConfigError("gamp-net works only with the codebook it was trained with; pass its layer's codebook")
+        raise ConfigError(f"{name} works only with the codebook it was trained with; pass its layer's codebook")
     return layer.decoder(snr_reference=snr_reference)
+
+
+def _bundled(name: str, num_codewords: int, codeword_length: int) -> str:
+    """Return the name of the package's layer for a trained decoder."""
+    if name == "amp-da-net":
+        if (num_codewords, codeword_length) != layer_sizes(DEFAULT):
+            raise ConfigError(
+                f"the paper's layer has 128 codewords of 64 channel uses, not {num_codewords} of {codeword_length}; "
+                "train one with aircomp pretrain --preset paper and name its directory, or use gamp-net"
+            )
+        return PAPER
+    return layer_for(num_codewords, codeword_length)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,13 +166,13 @@ def decoder_and_codebook(choice: DecoderChoice) -> tuple[Decoder, Float[Tensor, 
     name = choice.decoder
     check_choice("decoder", name, decoder_names())
     kind = DESIGNED_CODEBOOK[name] if choice.codebook == "auto" else choice.codebook
-    if name == "gamp-net" and kind != "layer":
-        raise ConfigError(f"gamp-net works only with the codebook it was trained with, not with {kind!r}; use auto")
+    if name in FORMS and kind != "layer":
+        raise ConfigError(f"{name} works only with the codebook it was trained with, not with {kind!r}; use auto")
     options: dict[str, Any] = {} if choice.settings is None else choice.settings.model_dump()
     if kind == "layer":
         layer = _layer(choice)
         codebook = layer.codebook
-        options |= {"layer": layer} if name == "gamp-net" else {}
+        options |= {"layer": layer} if name in FORMS else {}
     else:
         codebook = (
             drawn_codebook(kind, choice.num_codewords, choice.codeword_length, choice.seed).clone().to(choice.device)
@@ -160,7 +183,7 @@ def decoder_and_codebook(choice: DecoderChoice) -> tuple[Decoder, Float[Tensor, 
 def _layer(choice: DecoderChoice) -> CommunicationLayer:
     """Load the layer that is named, or the package's of the sizes asked for."""
     n, l = choice.num_codewords, choice.codeword_length  # noqa: E741
-    layer = CommunicationLayer.load(choice.layer or layer_for(n, l), device=str(choice.device))
+    layer = CommunicationLayer.load(choice.layer or _bundled(choice.decoder, n, l), device=str(choice.device))
     if len(layer.codebook) != n:
         fitting = [name for name in layer_names() if layer_sizes(name)[0] == n]
         raise ConfigError(

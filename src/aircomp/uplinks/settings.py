@@ -49,7 +49,7 @@ _SLOTS = needs("name", Except("ideal"))
 _UNCODED = ("ideal", *PILOTED, *TDMA, "tdma-coded", *VOTE, JOINT, LATTICE)
 _DIGITAL = needs("name", Except(*_UNCODED))
 
-TRAINED = ("gamp-net", LEARNED_ANALOG, BLIND_NET, JOINT_NET)
+TRAINED = ("amp-da-net", "gamp-net", LEARNED_ANALOG, BLIND_NET, JOINT_NET)
 """The schemes that take a layer."""
 UNEQUAL = ("gamp", "posterior")
 """The decoders for codewords that differ in energy."""

@@ -1,0 +1,252 @@
+r"""Training the paper's layer as published (Sec. III-E): `aircomp pretrain FRAGMENTS… --preset paper`, or `--preset authors`.
+
+    block of a round ── 64 slots ── counts · C + noise ─┐
+                     ── 64 slots ── counts · C + noise ─┼─► AmpDaNet, EM by 64 slots ──► loss ──► one step of Adam
+                     ── …                               ─┘
+
+An epoch has one block for every training round, and one step of Adam for every block: the gradients of its batches are
+accumulated, here by sending them through the network at once (what is left of a block over whole batches is left out).
+Samples are drawn once. Each batch draws its SNR.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Unpack
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from aircomp.channel.awgn import transmit
+from aircomp.common import rng as rngs
+from aircomp.common.memory import check_memory
+from aircomp.common.results import Row
+from aircomp.common.settings import Presets, Settings
+from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings, NetOutput
+from aircomp.encode.learned import CodebookSettings, LearnedCodebook
+from aircomp.errors import ConfigError
+from aircomp.layer import CommunicationLayer
+from aircomp.train import loss as losses
+from aircomp.train.batches import Batch, choose_slots, make_batch
+from aircomp.train.entry import RunOptions, train_on
+from aircomp.train.held_out import measure_layer
+from aircomp.train.loop import Training
+from aircomp.train.recipe import LAYER_OBJECTS, TrainingSettings
+from aircomp.train.rounds import OrderSettings, Split, load_rounds, training_files
+from aircomp.train.step import descend
+
+
+class PaperLossSettings(Settings):
+    """Weights of the terms beside the squared error of the counts, which has weight one (Sec. III-E, Loss Function)."""
+
+    sparsity: float = Field(default=0.01, ge=0)
+    """λ₁, of the soft counts' ℓ1 norm over the true one."""
+    orthogonality: float = Field(default=0.001, ge=0)
+    """λ_W, of the codebook transform's distance from an orthogonal one."""
+    activity: float = Field(default=0.01, ge=0)
+    """λ_K, of the squared error of the number of devices; slots of a batch share the estimate."""
+    quantization: float = Field(default=0.0, ge=0)
+    """λ_q, of the energy that quantisation leaves of each device's messages over theirs (the paper's variant: 0.1). Nothing
+    that is trained moves it, so it shifts the loss and no gradient. Needs raw fragments."""
+
+
+class PaperRoundsSettings(OrderSettings):
+    """What is trained on."""
+
+    min_rounds: int = Field(default=100, ge=3)
+    """Fewest rounds that training takes, so that few slots of many rounds are seen."""
+    train_samples: int | None = Field(default=64_000, ge=1)
+    """Slots drawn once from the training rounds (paper: 64,000)."""
+    validation_samples: int = Field(default=8_000, ge=1)
+    """Slots of the validation rounds; every epoch has the same slots and the same noise (paper: 8,000)."""
+    batch_slots: int = Field(default=64, ge=1, le=65_536)
+    """Slots of one batch, all from one round, which share what EM learns (paper: 64)."""
+    block_batches: int | None = Field(default=None, ge=1)
+    """Batches whose gradients are accumulated for one step; None: all batches of a round (paper). With one, an epoch of few
+    rounds has many more steps."""
+
+
+class PaperTrainingSettings(TrainingSettings):
+    """Training of the paper's layer, completely described."""
+
+    EXAMPLE: ClassVar[str] = "paper"
+
+    codeword_length: int = Field(default=64, ge=1, le=65_536)
+    """Real channel uses of one slot (paper: l = 64)."""
+    net: AmpDaNetSettings = AmpDaNetSettings()
+    codebook: CodebookSettings = CodebookSettings(start="gaussian")
+    loss: PaperLossSettings = PaperLossSettings()
+    data: PaperRoundsSettings = PaperRoundsSettings()
+
+    def memory_needs(self, num_codewords: int) -> dict[str, int]:
+        """Return bytes by what they are for, at the least, for `aircomp.common.memory.check_memory`."""
+        net = self.net
+        slots = -(-(self.data.train_samples or self.data.batch_slots) // self.data.min_rounds)
+        return {
+            "the layers of the decoder (net.num_layers, net.filters, net.kernel)": net.num_layers
+            * (LAYER_OBJECTS + 4 * net.filters**2 * net.kernel),
+            "the codebook (codeword_length)": 4 * num_codewords * self.codeword_length,
+            "what a block leaves for its gradient (data.train_samples, net.num_layers, net.filters)": 4
+            * slots
+            * net.num_layers
+            * num_codewords
+            * (2 * net.filters + 40),
+        }
+
+
+PRESETS = Presets(PaperTrainingSettings, "train", "paper_presets")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Batches of one round: what one step is taken on."""
+
+    batches: list[Batch]
+
+    def to(self, device: str | torch.device) -> "Block":
+        """Return the block on a device."""
+        return Block([batch.to(device) for batch in self.batches])
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of a block, unweighted, and their weighted sum."""
+
+    total: Float[Tensor, ""]
+    counts: Float[Tensor, ""]
+    sparsity: Float[Tensor, ""]
+    orthogonality: Float[Tensor, ""]
+    activity: Float[Tensor, ""]
+    quantization: Float[Tensor, ""]
+
+
+class PaperModel(nn.Module):
+    """Codebook and decoder as one module with all that is learned."""
+
+    def __init__(self, settings: PaperTrainingSettings, num_codewords: int):
+        super().__init__()
+        rng = rngs.generator(settings.seed, "learned codebook")
+        self.codebook = LearnedCodebook(settings.codebook, num_codewords, settings.codeword_length, rng=rng)
+        self.net = AmpDaNet(settings.net, rng=rngs.generator(settings.seed, "decoder weights"))
+        self.batch_slots = settings.data.batch_slots
+
+    def forward(self, block: Block, *, rng: torch.Generator) -> NetOutput:
+        """Send the batches of a block, each at its SNR, and decode them."""
+        codebook = self.codebook()
+        received = [
+            transmit(batch.counts, codebook, snr_db=batch.snr_db, reference="slot", rng=rng) for batch in block.batches
+        ]
+        return self.net(torch.cat(received), codebook, block.batches[0].popularity, batch_slots=self.batch_slots)
+
+
+def block_loss(model: PaperModel, block: Block, weights: PaperLossSettings, *, rng: torch.Generator) -> Terms:
+    """Send, decode and compare one block (Sec. III-E, Loss Function)."""
+    out = model(block, rng=rng)
+    counts = torch.cat([batch.counts for batch in block.batches])
+    first = block.batches[0]
+    error, sparsity = losses.count_error(out.mean, counts), losses.sparsity(out.mean, counts)
+    orthogonality = model.codebook.orthogonality()
+    activity = (out.total - first.num_active).square().mean()
+    left = error.new_zeros(())
+    if weights.quantization:
+        left = torch.cat([_distortion(batch) for batch in block.batches]).mean()
+    total = error + weights.sparsity * sparsity + weights.orthogonality * orthogonality
+    total = total + weights.activity * activity + weights.quantization * left
+    return Terms(total, error, sparsity, orthogonality, activity, left)
+
+
+def _distortion(batch: Batch) -> Float[Tensor, " slots"]:
+    if batch.distortion is None:
+        raise ConfigError("loss.quantization needs raw fragments, which a round lacks; collect with --raw")
+    return batch.distortion
+
+
+def pretrain_paper(
+    directories: Sequence[str | Path],
+    settings: PaperTrainingSettings,
+    out: str | Path,
+    **options: Unpack[RunOptions],
+) -> CommunicationLayer:
+    """Train the paper's layer on fragments directories and write it to `out`; options as of `aircomp.train.fit.pretrain`."""
+
+    def make(paths: list[Path], **parts: Any) -> _Training:
+        files = training_files(paths)
+        if len(files) < settings.data.min_rounds:
+            raise ConfigError(
+                f"{len(files)} rounds were given, but data.min_rounds = {settings.data.min_rounds}; collect more rounds, "
+                "or lower it"
+            )
+        split = load_rounds(paths, settings.data, seed=settings.seed)
+        if settings.loss.quantization and any(r.distortion is None for r in [*split.train, *split.validation]):
+            raise ConfigError("loss.quantization needs raw fragments, which some rounds lack; collect with --raw")
+        check_memory(settings.memory_needs(split.num_codewords))
+        return _Training(settings, split, **parts)
+
+    return train_on(directories, settings, out, PRESETS, make, **options)
+
+
+class _Training(Training[PaperModel, CommunicationLayer, Block]):
+    """The training of the paper's layer."""
+
+    Terms = Terms
+
+    def __init__(self, settings: PaperTrainingSettings, split: Split, **options: Any):
+        self.settings, self.split = settings, split
+        data = settings.data
+        rng = rngs.generator(settings.seed, "training slots")
+        slots = choose_slots(split.train, data.train_samples, data.batch_slots, rng=rng)
+        block = max(map(len, slots)) if data.block_batches is None else data.block_batches * data.batch_slots
+        super().__init__(
+            settings,
+            PaperModel(settings, split.num_codewords),
+            slots,
+            block,
+            self._validation_blocks(),
+            [r.popularity for r in [*split.train, *split.validation]],
+            **options,
+        )
+
+    def _validation_blocks(self) -> list[Block]:
+        """Return the blocks that every epoch is judged by: slots drawn once, SNRs spread evenly over the range."""
+        data = self.settings.data
+        rng = rngs.generator(self.settings.seed, "validation slots")
+        slots = choose_slots(self.split.validation, data.validation_samples, data.batch_slots, rng=rng)
+        found, place, total = [], 0, sum(-(-len(chosen) // data.batch_slots) for chosen in slots)
+        for saved, chosen in zip(self.split.validation, slots, strict=True):
+            batches = []
+            for batch in chosen.split(data.batch_slots) if len(chosen) else ():
+                batches.append(make_batch(saved, batch, data.snr_db((place + 0.5) / total), "slot"))
+                place += 1
+            found += [Block(batches)] if batches else []
+        return found
+
+    def step(self, number: int, slots: Tensor, rng: torch.Generator) -> Terms:
+        data, saved = self.settings.data, self.split.train[number]
+        cut = slots.split(data.batch_slots)
+        shares = torch.rand(len(cut), generator=rng, dtype=torch.float64).tolist()
+        batches = [make_batch(saved, s, data.snr_db(share), "slot") for s, share in zip(cut, shares, strict=True)]
+        self.optimizer.zero_grad(set_to_none=True)
+        terms = block_loss(self.model, Block(batches).to(self.device), self.settings.loss, rng=rng)
+        descend(self.model, self.optimizer, terms.total, self.settings.clip_norm, self.gradients)
+        return terms
+
+    def judge(self, batch: Block, rng: torch.Generator) -> Terms:
+        return block_loss(self.model, batch.to(self.device), self.settings.loss, rng=rng)
+
+    def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> CommunicationLayer:
+        model = PaperModel(self.settings, self.split.num_codewords).to(self.device)
+        model.load_state_dict(parameters)
+        model.eval().requires_grad_(False)
+        config = self.settings.model_dump(mode="json")
+        return CommunicationLayer(model.codebook(), model.net, snr_reference="slot", config=config, training=training)
+
+    def test(self, layer: CommunicationLayer) -> list[Row]:
+        data = self.settings.data
+        return measure_layer(layer, self.split.test, data.test_samples, "slot", seed=self.settings.seed)
+
+    @property
+    def trained_on(self) -> dict[str, Any]:
+        numbers = [len(r.indices) for r in self.split.train]
+        return {"num_active": [min(numbers), max(numbers)], "rounds": self.split.names}
