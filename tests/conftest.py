@@ -52,4 +52,4 @@ def quick() -> "Experiment":
     from aircomp.fl.experiment import load_experiment
     from helpers.settings import QUICK
 
-    return load_experiment("digits").changed(**QUICK)
+    return load_experiment("digits").changed(**QUICK, uplink="ideal")

@@ -162,9 +162,9 @@ def test_cost_of_all_schemes_leaves_out_what_cannot_be_sent(tmp_path, monkeypatc
 def test_cost_takes_a_layer_for_every_scheme_that_has_one(name, capsys):
     layer = Path(aircomp.__file__).parent / "weights" / name
     assert call("cost", "--parameters", "2000", "--uplink", name, "--layer", layer) == 0
-    for others in (["--uplink", "gamp"], []):  # without a scheme it is for one of four
+    for others in (["--uplink", "gamp"], []):  # without a scheme it is for one of five
         assert call("cost", "--parameters", "2000", "--layer", layer, *others) == 2
-        assert "name the one that it is for (gamp-net, learned-analog," in capsys.readouterr().err
+        assert "name the one that it is for (amp-da-net, gamp-net, learned-analog," in capsys.readouterr().err
 
 
 def test_cost_counts_the_learned_decoders_convolutions(tmp_path):

@@ -10,6 +10,7 @@ from aircomp.layer.joint_code import JointLayer
 from aircomp.train.blind import BlindTrainingSettings
 from aircomp.train.code import CodeSettings
 from aircomp.train.joint import JointTrainingSettings
+from aircomp.train.paper import PRESETS as PAPER_PRESETS
 from aircomp.train.recipe import load_preset
 from helpers.fragments import save_small_rounds
 from helpers.settings import RECIPE, flags
@@ -50,7 +51,8 @@ def test_mistakes_are_named(fragments, tmp_path, monkeypatch):
 
 
 def test_a_preset_decides_the_defaults():
-    assert starting_point(["a", "--preset", "paper"]) == load_preset("paper")
+    assert starting_point(["a", "--preset", "paper"]) == PAPER_PRESETS.load("paper")
+    assert starting_point(["a", "--preset", "authors"]) == PAPER_PRESETS.load("authors")
     assert starting_point(["a", "--preset=short"]) == load_preset("short")
     assert starting_point(["a"]) == load_preset("default")
 

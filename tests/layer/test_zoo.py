@@ -98,7 +98,7 @@ def test_sizes_without_a_layer_are_refused_by_those_that_have_one():
 def test_the_command_lists_them_and_picks_one(capsys, tmp_path):
     run(["--out", str(tmp_path / "out")])
     rows = json.loads((tmp_path / "out" / "result.json").read_text())["rows"]
-    assert [row["layer"] for row in rows] == NAMES
+    assert [row["layer"] for row in rows] == ["paper", *NAMES]
     assert all(row["count_accuracy_10db"] > row["count_accuracy_0db"] for row in rows)
     said = capsys.readouterr().out
     assert "256x128" in said

@@ -21,7 +21,7 @@ from aircomp.quantize.fragment import split
 from aircomp.quantize.nearest import nearest
 from aircomp.uplinks.base import UplinkContext
 from aircomp.uplinks.cost import dry_run
-from aircomp.uplinks.decoders import decoder_names, make_decoder
+from aircomp.uplinks.decoders import FORMS, decoder_names, make_decoder
 from aircomp.uplinks.digital import SNR_DB, DigitalUplink
 from aircomp.uplinks.outputs import Mean, aggregate_output
 from aircomp.uplinks.schemes import make_uplink
@@ -48,7 +48,7 @@ def diagnosis(link, exchange):
     return link.uplink.diagnose(exchange.sent, exchange.announced, exchange.output)
 
 
-@pytest.mark.parametrize("name", ["perfect", *(n for n in decoder_names() if n not in ("genie", "gamp-net"))])
+@pytest.mark.parametrize("name", ["perfect", *(n for n in decoder_names() if n not in ("genie", *FORMS))])
 def test_without_noise_the_link_delivers_the_mean_of_the_quantised_messages(name, rng):
     messages, base = heavy_tailed(5, 403, rng), heavy_tailed(1, 403, rng)[0]
     exchange = send(small_link(name), messages, base)
@@ -156,7 +156,7 @@ def test_repeated_slots_meet_the_noise_of_single_ones_copy_by_copy(repeat, rng):
     assert row == len(received) == 51 // repeat * repeat  # 203 parameters in fragments of four fill 51 slots
 
 
-@pytest.mark.parametrize("name", ["perfect", *(n for n in decoder_names() if n not in ("genie", "gamp-net"))])
+@pytest.mark.parametrize("name", ["perfect", *(n for n in decoder_names() if n not in ("genie", *FORMS))])
 def test_without_noise_a_repeated_link_delivers_the_mean_of_what_was_asked_for(name, rng):
     messages, base = heavy_tailed(5, 403, rng), heavy_tailed(1, 403, rng)[0]
     exchange = send(repeated(2, name), messages, base)

@@ -15,7 +15,6 @@ from aircomp.common.outdir import open_directory
 from aircomp.errors import ConfigError
 from aircomp.fl import models
 from aircomp.fl.configure import full_name
-from aircomp.layer import layer_names
 from aircomp.measure.fields import columns_of
 from aircomp.uplinks.cost import Radio, round_cost
 from aircomp.uplinks.schemes import make_uplink, uplink_names
@@ -81,7 +80,7 @@ def run(args: Sequence[str]) -> None:
             f"({', '.join(TRAINED)}), or add --uplink.codebook layer"
         )
     rows, left_out = [], {}
-    for name in options.uplink or _available():
+    for name in options.uplink or uplink_names():
         try:
             uplink = make_uplink(settings.changed(name=name))
             rows.append(round_cost(uplink, num_params, options.num_active, Radio(options.bandwidth_hz)))
@@ -101,10 +100,6 @@ def run(args: Sequence[str]) -> None:
 
 def _full_name(path: str) -> str:
     return path if path == "uplink" else full_name(path)
-
-
-def _available() -> list[str]:
-    return [name for name in uplink_names() if name != "gamp-net" or layer_names()]
 
 
 def count_parameters(model: str | None, parameters: int | None) -> int:

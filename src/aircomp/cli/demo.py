@@ -23,14 +23,15 @@ from aircomp.report.runs import command_of, read_runs
 from aircomp.reproduce.jobs import Crew, Job, run_jobs
 from aircomp.reproduce.work import run_job
 
-NOISY = ("amp-da", "gamp", "gamp-net")
+NOISY = ("amp-da-net", "amp-da", "gamp-net")
+"""The paper's system first, its baseline, and ours."""
 LOW_SNR_DB = -5.0
 """Where it matters how the air is spent and what is averaged."""
 LOW = {
-    "used as in the paper": {"aggregate.readout": "integers", "uplink.side_information": "none"},
+    "integers, no side information": {"aggregate.readout": "integers", "uplink.side_information": "none"},
     "our settings": {"aggregate.readout": "unbiased", "uplink.repeat": "auto"},
 }
-"""Two ways to use the same decoder at low SNR, at the same channel uses and energy."""
+"""Two ways to use our decoder at low SNR, at the same channel uses and energy; the first is the paper's way."""
 COLUMNS = ("uplink", "snr_db", "test_accuracy_last5", "count_accuracy", "num_active_mae", "seconds")
 
 

@@ -7,6 +7,7 @@ from aircomp.channel.awgn import superpose, transmit
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.layer import CommunicationLayer
+from aircomp.layer.zoo import PAPER
 from aircomp.measure.fields import label_of
 from aircomp.report.explain import Trace, decoded_figure, example_round, trace_slot
 from aircomp.report.page import Section
@@ -38,7 +39,7 @@ def sections_of(
 
 
 def _slot(seed: int) -> Section:
-    layer = CommunicationLayer.load()
+    layer = CommunicationLayer.load(PAPER)
     counts, popularity = example_round(len(layer.codebook), num_active=SLOT_DEVICES, num_slots=SLOTS, seed=seed)
     trace = trace_slot(layer, counts, popularity, snr_db=SLOT_SNR_DB, slot=0, seed=seed)
     sent = superpose(counts, layer.codebook)[0]
@@ -143,7 +144,7 @@ def low_finding(low: Low) -> str:
     points = 100 * (after["test_accuracy_last5"] - before["test_accuracy_last5"])
     return (
         f"At {low.snr_db:g} dB the noise is stronger than the signal. The same decoder ends at "
-        f"{before['test_accuracy_last5']:.1%} {name}, and at {after['test_accuracy_last5']:.1%} with {other}: {points:+.1f} "
+        f"{before['test_accuracy_last5']:.1%} with {name}, and at {after['test_accuracy_last5']:.1%} with {other}: {points:+.1f} "
         "points at the same channel uses and energy. The difference is side information, an unbiased mean, and fewer slots "
         "that are sent more often."
     )

@@ -17,6 +17,7 @@ from aircomp.channel.settings import ChannelSettings
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_methods, check_number, check_type
 from aircomp.common.results import Row
+from aircomp.decode.amp_da_net import AmpDaNetDecoder
 from aircomp.decode.gamp_net import GampNetDecoder
 from aircomp.quantize.fragment import num_slots
 from aircomp.uplinks.base import Announced, Sent, Uplink, check_devices
@@ -130,7 +131,7 @@ def decoding_flops(uplink: Uplink, num_params: int, num_active: int) -> float:
     if isinstance(uplink, NOTHING_TO_DECODE):
         return 0.0
     slots = num_slots(num_params, uplink.settings.quantize.fragment_length) if isinstance(uplink, DigitalUplink) else 0
-    if isinstance(uplink, DigitalUplink) and isinstance(uplink.decoder, GampNetDecoder):
+    if isinstance(uplink, DigitalUplink) and isinstance(uplink.decoder, AmpDaNetDecoder | GampNetDecoder):
         net = uplink.decoder.net
         kernels = sum(weight.numel() for weight in net.cnn.parameters() if weight.ndim > 1)
         products = net.settings.num_layers * _products(uplink)
