@@ -144,7 +144,7 @@ def low_finding(low: Low) -> str:
     points = 100 * (after["test_accuracy_last5"] - before["test_accuracy_last5"])
     return (
         f"At {low.snr_db:g} dB the noise is stronger than the signal. The same decoder ends at "
-        f"{before['test_accuracy_last5']:.1%} with {name}, and at {after['test_accuracy_last5']:.1%} with {other}: {points:+.1f} "
-        "points at the same channel uses and energy. The difference is side information, an unbiased mean, and fewer slots "
-        "that are sent more often."
+        f"{before['test_accuracy_last5']:.1%} with {name}, and at {after['test_accuracy_last5']:.1%} with {other}: "
+        f"{points:+.1f} points at the same channel uses and energy. The difference is side information, an unbiased mean, "
+        "and fewer slots that are sent more often."
     )
