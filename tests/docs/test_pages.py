@@ -130,7 +130,7 @@ def test_a_page_names_the_files_that_the_site_puts_into_it():
 
 
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-RUNNABLE = [ROOT / "README.md"]
+RUNNABLE = [ROOT / "README.md", DOCS / "paper" / "run-it.md"]
 RUNNABLE += [
     DOCS / "howto" / f"{name}.md" for name in ("model", "data", "decoder", "channel", "rule", "scheme", "compare")
 ]
