@@ -79,13 +79,16 @@ def check_buffers(policy: Buffers, uplink: Uplink) -> None:
 def heard_by(experiment: Experiment, given: Collection[str]) -> Experiment:
     """Choose an uplink for a fading channel where the user gave none.
 
-    Signals that arrive in phase are heard by `widened`, others by `blind`.
+    Signals that arrive in phase are heard by `widened`, others by `blind`. The scheme of the preset `digits` is made for white
+    noise, so who asks for fading alone gets a receiver for it.
 
     Args:
         experiment: The settings.
         given: Paths of those that the user gave.
     """
-    chosen = experiment.uplink.name != "ideal" or "uplink.name" in given or experiment.own.uplink
+    name = experiment.uplink.name
+    open_choice = name == "ideal" or (name == "amp-da-net" and "channel.kind" in given)
+    chosen = not open_choice or "uplink.name" in given or experiment.own.uplink
     if experiment.channel.kind != "fading" or chosen:
         return experiment
     return experiment.changed(uplink="widened" if experiment.power.control in COHERENT else "blind")

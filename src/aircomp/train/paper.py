@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -187,6 +187,12 @@ def pretrain_paper(
     return train_on(directories, settings, out, PRESETS, make, **options)
 
 
+def _whole_batches(slots: Int[Tensor, " slots"], size: int) -> list[Int[Tensor, " batch"]]:
+    """Cut slots into batches; what does not fill the last one is left out, unless it is the only one."""
+    whole = max(len(slots) // size * size, size)
+    return list(slots[:whole].split(size)) if len(slots) else []
+
+
 class _Training(Training[PaperModel, CommunicationLayer, Block]):
     """The training of the paper's layer."""
 
@@ -213,10 +219,10 @@ class _Training(Training[PaperModel, CommunicationLayer, Block]):
         data = self.settings.data
         rng = rngs.generator(self.settings.seed, "validation slots")
         slots = choose_slots(self.split.validation, data.validation_samples, data.batch_slots, rng=rng)
-        found, place, total = [], 0, sum(-(-len(chosen) // data.batch_slots) for chosen in slots)
+        found, place, total = [], 0, sum(len(_whole_batches(chosen, data.batch_slots)) for chosen in slots)
         for saved, chosen in zip(self.split.validation, slots, strict=True):
             batches = []
-            for batch in chosen.split(data.batch_slots) if len(chosen) else ():
+            for batch in _whole_batches(chosen, data.batch_slots):
                 batches.append(make_batch(saved, batch, data.snr_db((place + 0.5) / total), "slot"))
                 place += 1
             found += [Block(batches)] if batches else []
@@ -224,7 +230,7 @@ class _Training(Training[PaperModel, CommunicationLayer, Block]):
 
     def step(self, number: int, slots: Tensor, rng: torch.Generator) -> Terms:
         data, saved = self.settings.data, self.split.train[number]
-        cut = slots.split(data.batch_slots)
+        cut = _whole_batches(slots, data.batch_slots)
         shares = torch.rand(len(cut), generator=rng, dtype=torch.float64).tolist()
         batches = [make_batch(saved, s, data.snr_db(share), "slot") for s, share in zip(cut, shares, strict=True)]
         self.optimizer.zero_grad(set_to_none=True)
