@@ -3,6 +3,7 @@ import resource
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -37,6 +38,29 @@ def test_processes_give_the_bits_of_one_process_in_any_order(trainer, workers):
         assert torch.equal(one.update, three.update)
         assert one.loss == two.loss
     assert not torch.equal(serial[0].update, serial[1].update)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_groups_of_devices_give_the_same_bits_in_any_number_of_processes(trainer, workers):
+    trainer.settings = LocalSettings(steps=3, batch_size=16, together=2)
+    assert [len(group) for group in trainer.groups(TASKS)] == [2, 2, 2]
+    weights = trainer.model.weights.clone()
+    serial = run(SerialExecutor(trainer), trainer, TASKS)
+    parallel = run(ProcessExecutor(trainer, workers), trainer, TASKS)
+    for task, one, two in zip(TASKS, serial, parallel, strict=True):
+        assert torch.equal(one.update, two.update)
+        alone = trainer.run(task, weights, trainer.model.read_buffers())
+        # rounding of three steps; the update of another device would be as far off as it is long
+        assert (one.update - alone.update).norm() < 1e-2 * alone.update.norm()
+
+
+def test_only_devices_with_equal_batches_are_grouped(trainer):
+    trainer.settings = LocalSettings(epochs=1, batch_size=16, together=4)
+    trainer.partition = replace(trainer.partition, devices=trainer.partition.devices[:, :40])
+    tasks = [Task(0, 0), Task(0, BASE_STATION), *(Task(0, device) for device in range(1, 6))]
+    assert trainer.groups(tasks) == [(0, 2, 3, 4), (1,), (5, 6)]
+    found = SerialExecutor(trainer).map(tasks, trainer.model.weights.clone(), trainer.model.read_buffers())
+    assert [result.num_samples for result in found] == [40, len(trainer.partition.base_station), *[40] * 5]
 
 
 def test_buffers_of_many_devices_hold_no_file_descriptors(trainer):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,8 @@ from torch import Tensor
 
 from aircomp.common.settings import NeedsTable, Settings, needs
 from aircomp.device.update import FlatModel
+
+Precision = Literal["float32", "bfloat16"]
 
 
 class LocalSettings(Settings):
@@ -35,6 +37,12 @@ class LocalSettings(Settings):
     """Largest norm of a step's gradient; 0 does not clip."""
     data_fraction: float = Field(default=1.0, gt=0, le=1)
     """Share of the device's data drawn at random each round (0.8 in the authors' recipe)."""
+    together: int = Field(default=1, ge=1, le=64)
+    """Devices that are computed at once, where their batches have the same sizes. On a CPU, 4 take about 0.8 of the time
+    of one by one; results differ in rounding only. A group trains in one worker, so take 2 where workers are many."""
+    precision: Precision = "float32"
+    """Numbers that the model computes with. bfloat16 keeps 8 bits of every activation and is faster on processors that
+    have it; weights, losses and steps stay float32."""
 
     @model_validator(mode="after")
     def _trains_at_all(self) -> "LocalSettings":
@@ -79,9 +87,13 @@ def train(
     for batch in batches:
         batch = batch.to(images.device)
         inputs = prepare(images[batch], rng).to(weights.device)
-        loss = F.cross_entropy(model.module(inputs), labels[batch].to(weights.device))
+        with reduced(weights.device, settings.precision):
+            logits = model.module(inputs)
+        loss = F.cross_entropy(logits.to(weights.dtype), labels[batch].to(weights.device))
         model.gradient.zero_()
         loss.backward()
+        if settings.clip_norm:
+            model.gradient.mul_(clip_factor(model.gradient.norm(), settings.clip_norm))
         sgd_step(model.weights, model.gradient, velocity, settings)
         total += loss.detach()
     model.check_idle()
@@ -93,11 +105,19 @@ def train(
     )
 
 
+def reduced(device: torch.device, precision: Precision) -> torch.autocast:
+    """Compute what is inside in this precision; float32 leaves everything as it is."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+
+
+def clip_factor(norm: Float[Tensor, "*copies"], limit: float) -> Float[Tensor, "*copies"]:
+    """Return what a gradient of this norm is multiplied with to be no longer than `limit`, as `clip_grad_norm_` does."""
+    return (limit / (norm + 1e-6)).clamp(max=1.0)
+
+
 @torch.no_grad()
 def sgd_step(weights: Tensor, gradient: Tensor, velocity: Tensor | None, settings: LocalSettings) -> None:
-    """Take one SGD step in place: weight decay, clipping, momentum, in PyTorch's order of operations."""
-    if settings.clip_norm:
-        gradient.mul_((settings.clip_norm / (gradient.norm() + 1e-6)).clamp(max=1.0))  # as clip_grad_norm_
+    """Take one SGD step in place: weight decay, momentum, in PyTorch's order of operations."""
     if settings.weight_decay:
         gradient.add_(weights, alpha=settings.weight_decay)
     if velocity is not None:
@@ -105,14 +125,24 @@ def sgd_step(weights: Tensor, gradient: Tensor, velocity: Tensor | None, setting
     weights.add_(gradient, alpha=-settings.learning_rate)
 
 
+def batch_sizes(num_samples: int, settings: LocalSettings) -> list[int]:
+    """Return the number of samples of each step."""
+    full, rest = divmod(_num_used(num_samples, settings), settings.batch_size)
+    epoch = [settings.batch_size] * full + [rest] * (rest > 0)
+    num_steps = settings.steps or settings.epochs * len(epoch)
+    return [epoch[step % len(epoch)] for step in range(num_steps)]
+
+
 def batch_indices(num_samples: int, settings: LocalSettings, *, rng: torch.Generator) -> list[Tensor]:
     """Return the sample indices of each step: shuffled passes over this round's share of the data."""
-    used = max(1, round(settings.data_fraction * num_samples))
+    used, num_steps = _num_used(num_samples, settings), len(batch_sizes(num_samples, settings))
     share = torch.randperm(num_samples, generator=rng)[:used]
-    per_epoch = -(-used // settings.batch_size)
-    num_steps = settings.steps or settings.epochs * per_epoch
     batches: list[Tensor] = []
     while len(batches) < num_steps:
         order = share[torch.randperm(used, generator=rng)]
         batches += order.split(settings.batch_size)
     return batches[:num_steps]
+
+
+def _num_used(num_samples: int, settings: LocalSettings) -> int:
+    return max(1, round(settings.data_fraction * num_samples))

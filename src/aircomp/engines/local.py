@@ -18,7 +18,7 @@ from torch import Tensor
 from aircomp.common.interrupt import deferred, unheard_by_children
 from aircomp.common.threads import one_thread
 from aircomp.device.local import LocalResult
-from aircomp.engines.trainer import Task, Trainer
+from aircomp.engines.trainer import Task, Trainer, in_order
 from aircomp.errors import AirCompError
 
 Engine = Literal["serial", "processes", "ray"]
@@ -55,7 +55,9 @@ class SerialExecutor:
     ) -> list[LocalResult]:
         """See `Executor.map`."""
         with one_thread():
-            return [self.trainer.run(task, weights, buffers) for task in tasks]
+            groups = self.trainer.groups(tasks)
+            results = [self.trainer.run_group([tasks[i] for i in group], weights, buffers) for group in groups]
+        return in_order(groups, results)
 
     def close(self) -> None:
         """Nothing was started."""
@@ -69,7 +71,7 @@ class ProcessExecutor:
     """
 
     def __init__(self, trainer: Trainer, num_workers: int):
-        self.num_workers = num_workers
+        self.num_workers, self._trainer = num_workers, trainer
         fork = sys.platform == "linux" and trainer.device == "cpu"
         if not fork:
             trainer.data.share_memory()
@@ -90,12 +92,13 @@ class ProcessExecutor:
         """See `Executor.map`. An error in a worker is raised here, and so is the death of a worker."""
         self._weights.copy_(weights)
         self._buffers.copy_(buffers)
+        groups = self._trainer.groups(tasks)
         try:
             with deferred() as raise_if_stopped:
-                futures = [self._pool.submit(_run_task, *_pack(task)) for task in tasks]
+                futures = [self._pool.submit(_run_group, [_pack(tasks[i]) for i in group]) for group in groups]
                 while wait(futures, timeout=PATIENCE).not_done:
                     raise_if_stopped()
-            return [_unpack(future.result()) for future in futures]
+            return in_order(groups, [[_unpack(packed) for packed in future.result()] for future in futures])
         except BrokenProcessPool:
             raise AirCompError(
                 "a worker process died, perhaps for lack of memory; use fewer --workers, then --resume"
@@ -131,9 +134,14 @@ def _pack(task: Task) -> PackedTask:
     return task.round_index, task.device, None if task.own_buffers is None else task.own_buffers.cpu().numpy()
 
 
-def _run_task(round_index: int, device: int, own_buffers: np.ndarray | None) -> Packed:
-    task = Task(round_index, device, None if own_buffers is None else torch.from_numpy(own_buffers))
-    result = _worker["trainer"].run(task, _worker["weights"], _worker["buffers"])
+def _run_group(packed: list[PackedTask]) -> list[Packed]:
+    tasks = [Task(at, device, None if own is None else torch.from_numpy(own)) for at, device, own in packed]
+    results = _worker["trainer"].run_group(tasks, _worker["weights"], _worker["buffers"])
+    return [pack_result(result) for result in results]
+
+
+def pack_result(result: LocalResult) -> Packed:
+    """Return a result as it travels between processes."""
     return result.update.numpy(), result.buffers.numpy(), result.loss, result.num_samples
 
 

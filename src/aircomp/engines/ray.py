@@ -27,8 +27,8 @@ from torch import Tensor
 from aircomp.data.images import ImageData
 from aircomp.data.partition import Partition
 from aircomp.device.local import LocalResult
-from aircomp.engines.local import Packed, num_cores
-from aircomp.engines.trainer import BASE_STATION, Task, Trainer
+from aircomp.engines.local import Packed, PackedTask, num_cores, pack_result
+from aircomp.engines.trainer import Task, Trainer, in_order, name_of
 from aircomp.errors import AirCompError, ConfigError
 
 log = logging.getLogger(__name__)
@@ -287,6 +287,7 @@ class RayExecutor:
     """
 
     def __init__(self, trainer: Trainer, num_workers: int, address: str = ""):
+        self._trainer = trainer
         self._pool = Pool(_build_trainer, _take_apart(trainer), num_workers, address, gpus=trainer.device == "cuda")
 
     def map(
@@ -294,15 +295,14 @@ class RayExecutor:
     ) -> list[LocalResult]:
         """See `Executor.map`."""
         state = self._pool.ray.put((_to_numpy(weights), _to_numpy(buffers)))
-        calls = [
-            Call(
-                "the base station" if task.device == BASE_STATION else f"device {task.device}",
-                (state, task.round_index, task.device, _to_numpy(task.own_buffers)),
-            )
-            for task in tasks
-        ]
-        results = {index: _unpack(packed) for index, packed in self._pool.run(calls)}
-        return [results[index] for index in range(len(tasks))]
+        groups = self._trainer.groups(tasks)
+        calls = [self._call(state, [tasks[i] for i in group]) for group in groups]
+        results = {index: [_unpack(packed) for packed in trained] for index, trained in self._pool.run(calls)}
+        return in_order(groups, [results[index] for index in range(len(groups))])
+
+    def _call(self, state: Any, tasks: Sequence[Task]) -> Call:
+        packed = [(task.round_index, task.device, _to_numpy(task.own_buffers)) for task in tasks]
+        return Call(name_of(tasks), (state, packed))
 
     def close(self) -> None:
         """Stop the workers, and Ray if it was started here."""
@@ -340,7 +340,7 @@ def _take_apart(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def _build_trainer(parts: dict[str, Any]) -> Callable[..., Packed]:
+def _build_trainer(parts: dict[str, Any]) -> Callable[..., list[Packed]]:
     trainer = Trainer(
         parts["module"],
         ImageData(**{name: _from_numpy(value) for name, value in parts["data"].items()}),
@@ -349,12 +349,10 @@ def _build_trainer(parts: dict[str, Any]) -> Callable[..., Packed]:
         **parts["options"],
     )
 
-    def run(
-        state: tuple[np.ndarray, np.ndarray], round_index: int, device: int, own_buffers: np.ndarray | None
-    ) -> Packed:
+    def run(state: tuple[np.ndarray, np.ndarray], packed: list[PackedTask]) -> list[Packed]:
         weights, buffers = map(_from_numpy, state)
-        result = trainer.run(Task(round_index, device, _from_numpy(own_buffers)), weights, buffers)
-        return result.update.numpy(), result.buffers.numpy(), result.loss, result.num_samples
+        tasks = [Task(at, device, _from_numpy(own)) for at, device, own in packed]
+        return [pack_result(result) for result in trainer.run_group(tasks, weights, buffers)]
 
     return run
 

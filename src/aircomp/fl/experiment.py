@@ -65,6 +65,8 @@ RUN_ONLY = {"rounds", "workers", "engine", "ray_address", "device", "checkpoint_
 """Settings that do not change the bits of a round: a run may be resumed with others."""
 LATER = {
     "start": "",
+    "local.together": 1,
+    "local.precision": "float32",
     "own": OwnParts().model_dump(mode="json"),
     "power.cap": False,  # before the group that it joined
     "power": PowerSettings().model_dump(mode="json", exclude={"cap"}),
@@ -123,6 +125,7 @@ class Experiment(Settings):
         ),
         "data.name": needs("own.dataset", "", refused=True),
         "model": needs("own.model", "", refused=True),
+        "local.together": needs("own.model", ""),
         "feedback": (Needs({"uplink.name": Except("ideal"), "corruption.kind": ("silent",)}),),
         "uplink": _OWN_UPLINK,
         "channel": _NOISY,

@@ -54,6 +54,9 @@ def normalization(kind: Norm, channels: int) -> nn.Module:
 class ResidualBlock(nn.Module):
     """Two 3×3 convolutions around a shortcut without parameters (subsample, pad channels with zeros)."""
 
+    copies = 1
+    """Copies of the model whose channels lie side by side; see `aircomp.device.together`."""
+
     def __init__(self, channels_in: int, channels: int, stride: int, norm: Norm):
         super().__init__()
         self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
@@ -64,13 +67,23 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch channels2 h2 w2"]:
         """Return the block's output."""
-        y = F.relu(self.norm1(self.conv1(x)))
+        y = F.relu_(self.norm1(self.conv1(x)))
         y = self.norm2(self.conv2(y))
         if self.stride > 1:
             x = x[:, :, :: self.stride, :: self.stride]
         if self.padding:
-            x = F.pad(x, (0, 0, 0, 0, 0, self.padding))
-        return F.relu(x + y)
+            x = pad_channels(x, self.padding, self.copies)
+        return F.relu_(y.add_(x))  # in place: no gradient needs what a norm puts out
+
+
+def pad_channels(
+    x: Float[Tensor, "batch channels height width"], padding: int, copies: int
+) -> Float[Tensor, "batch channels2 height width"]:
+    """Add `padding` channels of zeros after those of each copy of the model."""
+    if copies == 1:
+        return F.pad(x, (0, 0, 0, 0, 0, padding))
+    pixels = x.permute(0, 2, 3, 1).unflatten(3, (copies, -1))  # channels last, as they lie in memory
+    return F.pad(pixels, (0, padding)).flatten(3).permute(0, 3, 1, 2)
 
 
 class ResNet(nn.Module):
@@ -78,6 +91,8 @@ class ResNet(nn.Module):
 
     With the defaults it has exactly 269,722 parameters (Sec. III-E, Dataset Collection).
     """
+
+    copies = 1
 
     def __init__(
         self,
@@ -104,7 +119,7 @@ class ResNet(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
         """Return the logits."""
-        x = F.relu(self.norm(self.conv(x)))
+        x = F.relu_(self.norm(self.conv(x)))
         return self.linear(self.blocks(x).mean(dim=(2, 3)))
 
 
@@ -115,6 +130,8 @@ class Vgg(nn.Module):
     where its biases and norms are).
     """
 
+    copies = 1
+
     def __init__(self, num_classes: int = 10, channels_in: int = 3, width: int = 32, norm: Norm = "batch"):
         super().__init__()
         layers: list[nn.Module] = []
@@ -123,7 +140,11 @@ class Vgg(nn.Module):
             if stage > 0:
                 layers.append(nn.MaxPool2d(2))
             for _ in range(2):
-                layers += [nn.Conv2d(channels, wide, 3, 1, 1, bias=False), normalization(norm, wide), nn.ReLU()]
+                layers += [
+                    nn.Conv2d(channels, wide, 3, 1, 1, bias=False),
+                    normalization(norm, wide),
+                    nn.ReLU(inplace=True),
+                ]
                 channels = wide
         self.features = nn.Sequential(*layers)
         self.linear = nn.Linear(channels, num_classes)
@@ -135,6 +156,8 @@ class Vgg(nn.Module):
 
 class DigitsCnn(nn.Module):
     """Two 3×3 convolutions and a linear layer for 8×8 digits: trains in milliseconds, has no buffers."""
+
+    copies = 1
 
     def __init__(self, num_classes: int = 10, channels_in: int = 1, width: int = 16):
         super().__init__()
