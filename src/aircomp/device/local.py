@@ -107,12 +107,24 @@ def sgd_step(weights: Tensor, gradient: Tensor, velocity: Tensor | None, setting
 
 def batch_indices(num_samples: int, settings: LocalSettings, *, rng: torch.Generator) -> list[Tensor]:
     """Return the sample indices of each step: shuffled passes over this round's share of the data."""
-    used = max(1, round(settings.data_fraction * num_samples))
+    used, steps = _num_used(num_samples, settings), num_steps(num_samples, settings)
     share = torch.randperm(num_samples, generator=rng)[:used]
-    per_epoch = -(-used // settings.batch_size)
-    num_steps = settings.steps or settings.epochs * per_epoch
     batches: list[Tensor] = []
-    while len(batches) < num_steps:
+    while len(batches) < steps:
         order = share[torch.randperm(used, generator=rng)]
         batches += order.split(settings.batch_size)
-    return batches[:num_steps]
+    return batches[:steps]
+
+
+def num_steps(num_samples: int, settings: LocalSettings) -> int:
+    """Return how many SGD steps a device with so many samples takes in a round.
+
+    >>> num_steps(1_220, LocalSettings(epochs=3, data_fraction=0.8, batch_size=20))
+    147
+    """
+    return settings.steps or settings.epochs * -(-_num_used(num_samples, settings) // settings.batch_size)
+
+
+def _num_used(num_samples: int, settings: LocalSettings) -> int:
+    """Return how many of its samples a device draws for a round."""
+    return max(1, round(settings.data_fraction * num_samples))

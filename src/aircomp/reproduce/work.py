@@ -11,6 +11,7 @@ from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
 from aircomp.data.images import load
+from aircomp.device.local import num_steps
 from aircomp.device.update import FlatModel
 from aircomp.fl.central import CentralSettings, train_centrally
 from aircomp.fl.configure import configure
@@ -54,18 +55,29 @@ def curve_of(run: Simulation) -> list[list[float]]:
 
 
 def treatments_job(job: Job, work: Path) -> Payload:
-    """One federated run, tested under every treatment of buffers; `params`: preset, settings, rounds to test after."""
-    experiment = _experiment(job, work)
+    """One federated run, tested under two treatments of buffers; `params`: preset, settings, rounds to test after.
+
+    The run has a directory of its own, so that a job that was killed goes on where it stopped.
+    """
+    experiment = _experiment(job, work).changed(checkpoint_seconds=0)
     data = load(experiment.data.name)
     module = build_model(experiment, data)
     if experiment.start:
         load_start(module, Path(experiment.start))
-    samples = partition_of(experiment, data).base_station
-    treatments = Treatments(module, data, samples, experiment.local.steps, job.params["tested"])
-    run = simulate(experiment, dataset=data, on_round=treatments.on_round)
+    steps = num_steps(partition_of(experiment, data).devices.shape[1], experiment.local)
+    out = job.directory(work)
+    treatments = Treatments(module, data, steps, job.params["tested"], out)
+    run = simulate(experiment, dataset=data, out=out, resume=True, on_round=treatments.on_round)
+    if treatments.rounds_done < len(run.metrics):  # all rounds were done before
+        treatments.load(len(run.metrics))
     rows = [run.row | row for row in treatments.summary()]
-    kept = {"rounds": treatments.rows, "num_active": _counted(run.metrics), "local_steps": experiment.local.steps}
-    return {"rows": rows} | kept
+    return {
+        "rows": rows,
+        "rounds": treatments.rows,
+        "num_active": _counted(run.metrics),
+        "local_steps": steps,
+        "curve": curve_of(run),
+    }
 
 
 def disturbed_job(job: Job, work: Path) -> Payload:
