@@ -27,6 +27,7 @@ class Options:
       aircomp reproduce fed_accuracy
       aircomp reproduce codebook_ablation --scale laptop --seeds 3 --workers 2
       aircomp reproduce all --workers 2
+      aircomp reproduce fed_accuracy --scale paper --device cuda --workers 1
       aircomp reproduce all --engine ray --ray-address HOST:6379 --workers 0 --out SHARED/DIRECTORY
     """
 
@@ -42,6 +43,8 @@ class Options:
     """Where jobs run; on a cluster, every node must see --out under the same path."""
     ray_address: str = ""
     """HOST:PORT of a Ray cluster; by default Ray is started on this machine."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where jobs compute; with cuda, give --workers 1 unless several fit into the GPU's memory."""
     list: tyro.conf.FlagCreatePairsOff[bool] = False
     """List the results and stop."""
     out: Path | None = None
@@ -77,6 +80,7 @@ def run(args: Sequence[str]) -> None:
             out,
             Crew(options.workers, options.engine, options.ray_address),
             on_job=lambda job, done, total: progress.update(task, completed=done, total=total, note=job.kind),
+            device=options.device,
         )
     for name, outcome in outcomes.items():
         for table in outcome.tables[:2]:

@@ -20,7 +20,7 @@ from aircomp.common.results import Row
 from aircomp.measure.fields import label_of
 from aircomp.report.page import Figure, Table, cell_text, standalone_svg
 from aircomp.report.rows import SHARE, bars_of, lines_of, series_of, table_of
-from aircomp.reproduce import claims, codes, paper, receivers, verdicts
+from aircomp.reproduce import claims, codes, paper, receivers, table_one, verdicts
 from aircomp.reproduce.catalogue import RESULTS, Result
 from aircomp.reproduce.expected import SETTINGS, folder, measured
 from aircomp.reproduce.scales import SCALES, Scale
@@ -247,7 +247,7 @@ def _at(snr_db: float | None) -> str:
 def figure_of(every: Expected) -> Figure | None:
     """Draw the first field of a result: over SNR as lines, otherwise as bars; None where there is nothing to draw."""
     if every.result.name == "batch_norm":
-        return _treatments(every)
+        return table_one.beside_table_one(every.rows)
     if every.result.name == "codes":
         return codes.errors(every.rows)
     if every.result.name == "receivers":
@@ -279,18 +279,6 @@ def _axis(values: Sequence[float], name: str) -> tuple[float, float] | None:
         return None
     middle, half = (min(values) + max(values)) / 2, max(max(values) - min(values), NARROWEST) / 2
     return middle - 1.1 * half, middle + 1.1 * half
-
-
-def _treatments(every: Expected) -> Figure | None:
-    """Draw AMP-DA by treatment of the buffers, beside Table I."""
-    name = "test_accuracy_last5"
-    rows = [row for row in every.rows if row.get("uplink") == "amp-da" and row.get("norm") == "batch"]
-    steps = min((row.get("local_steps", 0) for row in rows), default=0)
-    usual = [row for row in rows if row.get("local_steps", 0) == steps]
-    series = series_of(usual, ["buffers"], "snr_db", name)
-    snrs = sorted({row["snr_db"] for row in usual})
-    series |= {"Table I": [(snr_db, paper.TEST_ACCURACY["amp-da", snr_db]) for snr_db in snrs]}
-    return lines_of(series, label_of("snr_db"), label_of(name), "AMP-DA by treatment of the buffers, beside Table I")
 
 
 def markdown(table: Table) -> str:
