@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from aircomp.cli import main
 from aircomp.data.images import locate
 from aircomp.decode.amp_da_net import AmpDaNetSettings
 from aircomp.device.local import num_steps
@@ -106,6 +107,31 @@ def test_decoding_accuracy_is_drawn_below_its_limit_also_where_older_results_hav
 def test_a_result_of_another_scale_names_it():
     with pytest.raises(AirCompError, match="batch_norm is not for --scale digits; use --scale desktop"):
         result_of("batch_norm", "digits")
+
+
+def test_results_are_listed_with_their_numbers(capsys):
+    main(["reproduce", "--list"])
+    said = capsys.readouterr().out
+    for word in ("table1, fig3", "codebook_ablation", "table2", "Sec. V-D, Fig. 9", "ours"):
+        assert word in said
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [
+        ("table1", "fed_accuracy"),
+        ("table2", "codebook_ablation"),
+        ("fig3", "fed_accuracy"),
+        ("fig4", "k_error"),
+        ("fig5", "decoding_accuracy"),
+        ("fig6", "variants"),
+        ("fig7", "generalisation"),
+        ("fig8", "aggregation_rules"),
+        ("fig9", "codebook_geometry"),
+    ],
+)
+def test_a_result_has_the_number_of_the_paper(number, name):
+    assert result_of(number, "digits") is RESULTS[name]
 
 
 def test_an_unknown_result_is_named():
