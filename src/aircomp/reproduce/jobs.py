@@ -38,7 +38,7 @@ VERSIONS = {
     "evaluate": 3,
     "geometry": 2,
     "quantize": 1,
-    "digits": 1,
+    "digits": 2,
     "cifar10": 2,
     "cifar10-collect": 1,
     "cifar10-desktop": 2,

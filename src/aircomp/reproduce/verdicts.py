@@ -30,7 +30,7 @@ CONFIDENCE = 0.95
 TEST_IMAGE_FIELDS = ("test_accuracy", "test_accuracy_last5", "best_test_accuracy")
 """Fields that count test images: how many seeds they take depends on how many images the scale has."""
 
-NEGLIGIBLE = {"test_accuracy": 0.02, "test_accuracy_last5": 0.02, "best_test_accuracy": 0.02, "count_accuracy": 0.02}
+NEGLIGIBLE = dict.fromkeys((*TEST_IMAGE_FIELDS, "count_accuracy", "device_nmse"), 0.02)
 """Differences that nobody would call one, by field; of others none is."""
 
 Source = Literal["paper", "ours"]
