@@ -14,6 +14,7 @@ from aircomp.fl.experiment import Experiment, load_experiment, preset_names, rea
 from aircomp.fl.simulate import simulate
 from aircomp.train.blind import BlindTrainingSettings
 from aircomp.train.code import CodeSettings
+from aircomp.train.paper import PaperTrainingSettings
 from aircomp.train.recipe import PretrainSettings
 
 
@@ -33,6 +34,12 @@ def test_changed_validates_again_and_leaves_the_original_alone():
     assert (before.rounds, after.rounds, after.channel.snr_db) == (60, 2, 3.0)
     with pytest.raises(ConfigError, match="greater than or equal to 0"):
         before.changed(rounds=-5)
+
+
+def test_a_change_within_a_group_keeps_the_default_that_the_group_has_there():
+    paper = PaperTrainingSettings().changed(**{"codebook.learned": False})
+    assert (paper.codebook.start, paper.codebook.learned) == ("gaussian", False)  # of the class itself: two-bases
+    assert paper.changed(**{"codebook.form": "single"}).codebook.start == "gaussian"
 
 
 def test_settings_cannot_be_changed_in_place():

@@ -56,6 +56,14 @@ def test_base_station_takes_one_share_unless_told(kind, rng):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_without_a_base_station_devices_hold_everything(kind, rng):
+    partition = split(balanced_labels(400), 40, PartitionSettings(kind=kind), rng=rng, base_station=False)
+    assert len(partition.base_station) == 0
+    assert partition.devices.shape == (40, 10)
+    assert partition.class_counts(balanced_labels(400), 10)[0].tolist() == [0] * 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_equal_generators_give_equal_partitions_and_others_do_not(kind):
     labels, chosen = balanced_labels(600), PartitionSettings(kind=kind)
     first, again, other = (split(labels, 10, chosen, rng=seeded(s)) for s in (1, 1, 2))

@@ -69,9 +69,10 @@ def test_a_claim_is_judged_only_where_the_value_of_each_seed_is_kept():
     ten = [0.9 + 0.001 * i for i in range(10)]
     poor = [0.5 - 0.001 * i for i in range(10)]
     kept = expectation(row("perfect", None, 0.9, ten), row("amp-da", 0.0, 0.5, poor))
-    assert [claim["verdict"] for claim in kept.claims] == ["seen on digits"]
+    assert [claim["verdict"] for claim in kept.claims["paper"]] == ["seen on digits"]
+    assert kept.claims["ours"] == []
     older = expectation(row("perfect", None, 0.9), row("amp-da", 0.0, 0.5))
-    assert [claim["verdict"] for claim in older.claims] == ["not judged on digits"]
+    assert [claim["verdict"] for claim in older.claims["paper"]] == ["not judged on digits"]
 
 
 def test_a_file_that_is_not_measured_yet_or_empty_leaves_no_page_broken(tmp_path, monkeypatch):

@@ -61,6 +61,38 @@ def test_the_base_station_counts_as_one_more_message(quick, digits):
     torch.testing.assert_close(step_taken(result, start), expected, rtol=0, atol=1e-6)
 
 
+def test_the_first_active_devices_message_stands_for_the_base_stations_update(quick, digits):
+    spy = ideal()
+    first = quick.changed(**{"server.base": "first-device", "rounds": 2})
+    result = run(first, digits, uplink=spy)
+    for base, messages in zip(spy.base, spy.messages, strict=True):
+        assert torch.equal(base, messages[0])
+    assert len(result.partition.base_station) == 0
+    own = run(quick, digits)
+    assert result.partition.devices.numel() > own.partition.devices.numel(), (
+        "devices hold the base station's images too"
+    )
+    beside = "the first active device's message, which the quantiser is built from"
+    assert (beside in result.row["side_information"], beside in own.row["side_information"]) == (True, False)
+    assert "base" not in own.experiment.identity["server"], "runs of older versions go on"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"server.include_base_station": True}, "the base station has no update; turn one off"),
+        (
+            {"buffers": "recomputed"},
+            "takes images of the base station, but with server.base = 'first-device' it has none",
+        ),
+        ({"partition.base_station_samples": 5}, "partition.base_station_samples"),
+    ],
+)
+def test_a_base_station_without_data_does_nothing_with_its_data(quick, digits, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        run(quick, digits, **{"server.base": "first-device"}, **settings)
+
+
 def test_every_round_says_what_quantising_lost(quick, digits):
     exact = run(quick.changed(rounds=1), digits).metrics[0]
     quantised = run(quick.changed(rounds=1, uplink="perfect"), digits).metrics[0]

@@ -59,8 +59,6 @@ def use_tiny_scale() -> None:
         SCALES["digits"],
         federated=tiny | {"rounds": 1},
         snr_db=(5.0,),
-        variants_snr_db=(5.0,),
-        decode_snr_db=(5.0,),
         noise_lengths=(1.0,),
         collected=tiny | {"rounds": 3},
         measured=tiny | {"rounds": 1},
@@ -68,7 +66,8 @@ def use_tiny_scale() -> None:
         other_collected={"model.name": "digits-cnn", "model.width": 3},
         pretrained={
             "epochs": 1,
-            "samples_per_epoch": 32,
+            "data.min_rounds": 3,
+            "data.train_samples": 32,
             "data.validation_samples": 8,
             "data.test_samples": 8,
             "data.batch_slots": 16,

@@ -7,7 +7,7 @@ from sklearn.cluster import kmeans_plusplus as sklearn_kmeans_plusplus
 
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.plain import quantize as plain
-from aircomp.quantize.codebook import Quantizer, QuantizeSettings, _lloyd, build, kmeans_plus_plus
+from aircomp.quantize.codebook import Quantizer, QuantizeSettings, _lloyd, build, codeword_order, kmeans_plus_plus
 from aircomp.quantize.nearest import nearest
 from helpers.draws import seeded, update_like
 
@@ -127,15 +127,32 @@ def test_no_order_is_the_order_of_seeding():
     assert torch.equal(codebook, fragments[kmeans_plus_plus(fragments * 2.0**10, draws)])  # 2^10 rounds nothing
 
 
-def test_the_cosine_chain_starts_at_the_most_popular_and_always_takes_the_most_similar():
-    fragments = update_like(800, 5)
-    quantizer = build(fragments, small(order="cosine"), rng=seeded())
-    assert quantizer.popularity.argmax() == 0
-    direction = torch.nn.functional.normalize(quantizer.codebook.double(), dim=1)
-    similarity = direction @ direction.T
-    for i in range(15):
-        rest = similarity[i, i + 1 :]
-        assert rest[0] >= rest.max() - 1e-6  # the chain was built in float32
+def fan(*degrees: float) -> torch.Tensor:
+    """Directions in a plane: the more similar, the smaller the angle between them."""
+    angles = torch.tensor(degrees, dtype=torch.float64).deg2rad()
+    return torch.stack([angles.cos(), angles.sin()], dim=1).float()
+
+
+@pytest.mark.parametrize("popular", [0, 8])
+def test_seriation_finds_a_chain_again_from_the_end_of_the_most_popular(popular: int):
+    chain = fan(*range(0, 90, 10)) * torch.arange(1, 10)[:, None]  # lengths do not matter
+    shuffled = torch.randperm(9, generator=seeded())
+    tally = torch.zeros(9)
+    tally[torch.argsort(shuffled)[popular]] = 5
+    found = shuffled[codeword_order(chain[shuffled], tally, "cosine")]
+    assert found.tolist() == (list(range(9)) if popular == 0 else list(range(8, -1, -1)))
+
+
+def test_seriation_puts_groups_side_by_side_and_zero_last():
+    book = torch.cat([fan(0, 80, 4, 84, 8, 88), torch.zeros(1, 2)])[[6, 0, 1, 2, 3, 4, 5]]
+    order = codeword_order(book, torch.tensor([9.0, 1, 0, 0, 0, 0, 0]), "cosine").tolist()
+    assert order[-1] == 0
+    assert {frozenset(order[:3]), frozenset(order[3:6])} == {frozenset({1, 3, 5}), frozenset({2, 4, 6})}
+
+
+def test_codewords_that_are_all_alike_or_all_opposed_keep_their_order():
+    assert codeword_order(torch.zeros(3, 2), torch.zeros(3), "cosine").tolist() == [0, 1, 2]
+    assert codeword_order(fan(0, 180), torch.zeros(2), "cosine").tolist() == [0, 1]
 
 
 # --- Lloyd and curvature

@@ -9,7 +9,7 @@ from aircomp.common.rng import generator
 from aircomp.report.page import render
 from aircomp.reproduce.catalogue import RESULTS
 from aircomp.reproduce.claims import CLAIMS
-from aircomp.reproduce.page import _section
+from aircomp.reproduce.page import _section, tables_of
 from aircomp.reproduce.parts import Outcome
 from aircomp.reproduce.scales import SCALES
 from aircomp.reproduce.verdicts import HEADINGS, Claim, describe, judge
@@ -114,11 +114,12 @@ def test_points_of_few_test_images_take_ten_seeds():
 
 def test_a_row_says_what_was_compared_with_what():
     found = judged([0.9, 0.8], [0.5, 0.5], margin=0.1)
-    assert list(found) == ["claim", "a", "a_value", "a_value_std", "b", "b_value", "b_value_std", "margin", "verdict"]
+    names = ["claim", "section", "a", "a_value", "a_value_std", "b", "b_value", "b_value_std", "margin", "verdict"]
+    assert list(found) == names
     assert (found["a"], found["a_value"], found["b"], found["b_value"]) == ("a", pytest.approx(0.85), "b", 0.5)
     assert found["margin"] == "A − B > 0.1"
     assert judged([1.0, 1.0], [1.0, 1.0], kind="near", margin=0.05)["margin"] == "|A − B| < 0.05"
-    assert list(HEADINGS.values()) == ["the paper says", "A", "value", "B", "value", "margin", "verdict"]
+    assert list(HEADINGS.values()) == ["A", "value", "B", "value", "margin", "verdict"]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +147,106 @@ def test_every_result_has_claims_that_can_be_told_apart():
         sides = [(claim.field, describe(claim.a), describe(claim.b)) for claim in claims]
         assert len(set(sides)) == len(sides)
         assert all(a != b for _, a, b in sides)
+
+
+# ── ties ──
+
+
+def tied(*others, a, b, field="test_accuracy_last5", scale=LAPTOP, **claim):
+    """Judge "a against b" beside other schemes."""
+    rows = [row(name, values, field) for name, values in (("a", a), ("b", b), *others)]
+    for each in rows:
+        each[f"{field}_std"] = statistics.stdev(each[f"{field}_values"])
+    (found,) = judge([Claim("a against b", field, {"way": "a"}, {"way": "b"}, **claim)], rows, scale)
+    return found["verdict"]
+
+
+ALIKE = [0.650, 0.652, 0.648]
+LOWER = [0.640, 0.642, 0.638]
+TIE = "cannot judge: all schemes tie here, on laptop; it takes a set-up in which some differ by more than "
+
+
+def test_nothing_is_contradicted_where_all_schemes_tie():
+    # a collapse of ten points, where nobody loses more than one
+    assert tied(("c", ALIKE), a=ALIKE, b=LOWER, margin=0.1) == TIE + "0.1"
+    # b is a point above a, surely, and that is nothing
+    assert tied(("c", ALIKE), a=LOWER, b=ALIKE) == TIE + "0.02"
+
+
+def test_a_set_up_that_tells_some_schemes_apart_contradicts():
+    fallen = [0.101, 0.099, 0.100]
+    assert tied(("c", fallen), a=ALIKE, b=LOWER, margin=0.1) == "contradicted on laptop"
+    assert tied(("c", fallen), a=LOWER, b=ALIKE) == "contradicted on laptop"
+
+
+def test_two_schemes_that_differ_are_no_tie():
+    assert tied(a=LOWER, b=[0.90, 0.91, 0.89]) == "contradicted on laptop"
+    assert tied(a=LOWER, b=[0.90, 0.91, 0.89], kind="near", margin=0.05) == "contradicted on laptop"
+
+
+def test_a_tie_is_seen_where_it_is_claimed_and_undecided_where_seeds_do_not_tell():
+    assert tied(("c", ALIKE), a=ALIKE, b=LOWER, kind="near", margin=0.05) == "seen on laptop"
+    assert tied(("c", ALIKE), a=ALIKE, b=[0.66, 0.64, 0.65]) == "undecided on laptop"
+
+
+def test_a_difference_within_the_noise_is_a_tie_and_a_sure_one_is_none():
+    noisy, sure = [0.9, 0.4, 0.8], [0.70, 0.71, 0.69]  # both five points above on average
+    assert tied(("c", noisy), a=LOWER, b=ALIKE) == TIE + "0.02"
+    assert tied(("c", sure), a=LOWER, b=ALIKE) == "contradicted on laptop"
+
+
+def test_a_number_without_a_negligible_difference_is_contradicted_by_a_small_sure_one():
+    assert tied(a=LOWER, b=ALIKE, field="num_active_mae") == "contradicted on laptop"
+
+
+def test_only_rows_of_the_same_place_belong_to_a_comparison():
+    def at(way, snr_db, values):
+        return row(way, values, "count_accuracy") | {"snr_db": snr_db, "count_accuracy_std": 0.002}
+
+    claim = Claim("", "count_accuracy", {"way": "a", "snr_db": 5.0}, {"way": "b", "snr_db": 5.0})
+    rows = [at("a", 5.0, LOWER), at("b", 5.0, ALIKE), at("b", 0.0, [0.1, 0.1, 0.1])]
+    assert judge([claim], rows, LAPTOP)[0]["verdict"] == TIE + "0.02"
+    without_noise = row("c", [0.9, 0.9, 0.9], "count_accuracy")  # which has no SNR, and so belongs to all
+    assert judge([claim], [*rows, without_noise], LAPTOP)[0]["verdict"] == "contradicted on laptop"
+
+
+# ── who says it ──
+
+
+def test_what_is_said_to_be_the_papers_names_its_section():
+    for result in RESULTS.values():
+        assert (result.source == "paper") == bool(result.section), result.name
+        assert result.statement.startswith("The paper (Sec. " if result.source == "paper" else "We add: ")
+    with pytest.raises(AssertionError):
+        Claim("", "x", {}, {}, source="paper")
+    with pytest.raises(AssertionError):
+        Claim("", "x", {}, {}, section="Sec. IV")
+
+
+def test_only_results_of_the_paper_have_claims_of_the_paper():
+    ours = {"batch_norm", "decoding_worth", "codes", "receivers"}
+    assert {result.name for result in RESULTS.values() if result.source == "ours"} == ours
+    for name in ours:
+        assert {claim.source for claim in CLAIMS[name]} == {"ours"}
+    for name in RESULTS.keys() - ours:
+        assert "paper" in {claim.source for claim in CLAIMS[name]}
+    sides = [
+        where for name in RESULTS for claim in CLAIMS[name] if claim.source == "paper" for where in (claim.a, claim.b)
+    ]
+    assert not [where for where in sides if "gamp" in str(where)], "the paper says nothing of our schemes"
+
+
+def test_the_page_shows_two_tables():
+    rows = [
+        {"trained_on": name, "test_accuracy_last5": 0.5, "test_accuracy_last5_values": [0.5, 0.5]}
+        for name in ("the other architecture", "the same architecture", "perfect aggregation")
+    ]
+    paper, ours = tables_of(RESULTS["generalisation"], LAPTOP, Outcome(rows, (), ()))
+    assert (paper.title, ours.title) == ("The paper claims", "We add")
+    assert [each["section"] for each in paper.rows] == ["Sec. V-B, Fig. 7"]
+    assert (paper.columns["claim"], ours.columns["claim"]) == ("the paper claims", "we add")
+    assert "section" not in ours.columns
+    assert [each["claim"] for each in ours.rows] == ["It stays near perfect aggregation"]
 
 
 def test_the_page_shows_both_sides_and_the_scale():

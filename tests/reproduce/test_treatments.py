@@ -4,9 +4,12 @@ import pytest
 import torch
 
 from aircomp.data.images import load
+from aircomp.errors import ArtefactError
 from aircomp.fl.experiment import load_experiment
-from aircomp.fl.simulate import build_model, partition_of, simulate
+from aircomp.fl.simulate import build_model, simulate
+from aircomp.reproduce.jobs import Job
 from aircomp.reproduce.treatments import Treatments, settled_scale
+from aircomp.reproduce.work import run_job
 
 pytestmark = pytest.mark.seconds
 
@@ -27,26 +30,89 @@ def data():
     return load("digits")
 
 
+def treatments_of(experiment, data, folder=None):
+    return Treatments(build_model(experiment, data), data, experiment.local.steps, tested=(2, 3), folder=folder)
+
+
 @pytest.fixture(scope="module")
 def followed(data):
-    """A run with averaged buffers, and what each treatment would have made of them."""
+    """A run with averaged buffers, and what the other treatment would have made of them."""
     experiment = load_experiment("digits").changed(**SETTINGS)
-    samples = partition_of(experiment, data).base_station
-    treatments = Treatments(build_model(experiment, data), data, samples, experiment.local.steps, tested=(2, 3))
+    treatments = treatments_of(experiment, data)
     run = simulate(experiment, dataset=data, on_round=treatments.on_round)
     return run, treatments
 
 
-@pytest.mark.parametrize("policy", ["estimated", "local", "recomputed"])
-def test_a_followed_treatment_ends_where_a_run_of_its_own_does(data, followed, policy):
+def test_a_followed_treatment_ends_where_a_run_of_its_own_does(data, followed):
     averaged, treatments = followed
-    own = simulate(load_experiment("digits").changed(**SETTINGS, buffers=policy), dataset=data)
+    own = simulate(load_experiment("digits").changed(**SETTINGS, buffers="estimated"), dataset=data)
     assert torch.equal(own.state.weights, averaged.state.weights)  # running statistics do not reach the weights
-    row = next(row for row in treatments.rows if row["buffers"] == policy and row["round"] == 3)
+    row = next(row for row in treatments.rows if row["buffers"] == "estimated" and row["round"] == 3)
     assert row["test_accuracy"] == pytest.approx(own.metrics[-1]["test_accuracy"], abs=0.003)  # one image of 360
-    if policy != "recomputed":
-        # statistics of order one to ten after three rounds of float32 sums
-        torch.testing.assert_close(getattr(treatments, policy), own.state.buffers, rtol=1e-4, atol=1e-4)
+    # statistics of order one to ten after three rounds of float32 sums
+    torch.testing.assert_close(treatments.estimated, own.state.buffers, rtol=1e-4, atol=1e-4)
+
+
+class Killed(Exception):
+    pass
+
+
+JOB = Job("treatments", {"preset": "digits", "settings": SETTINGS, "tested": [1, 2, 3]})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What the job finds that nobody kills."""
+    return run_job(JOB, tmp_path_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize(("after", "kept"), [(1, "not yet"), (2, "before the kill")])
+def test_a_job_that_was_killed_goes_on_to_the_same_rows(whole, tmp_path, monkeypatch, after, kept):
+    follow, seen = Treatments.on_round, []
+
+    def die(self, record, happened):
+        seen.append(record["round"])
+        if kept == "before the kill":  # the file of the round is there, the run's checkpoint is not
+            follow(self, record, happened)
+        if record["round"] > after:
+            raise Killed
+        if kept == "not yet":
+            follow(self, record, happened)
+
+    monkeypatch.setattr(Treatments, "on_round", die)
+    with pytest.raises(Killed):
+        run_job(JOB, tmp_path)
+    monkeypatch.setattr(
+        Treatments, "on_round", lambda self, *given: (seen.append(given[0]["round"]), follow(self, *given))
+    )
+    again = run_job(JOB, tmp_path)
+    assert seen == [*range(1, after + 2), *range(after + 1, 4)], "finished rounds are not done again"
+    assert again["rounds"] == whole["rounds"]
+    assert again["num_active"] == whole["num_active"]
+    assert without_times(again["rows"]) == without_times(whole["rows"])
+    monkeypatch.setattr(Treatments, "on_round", follow)
+    assert without_times(run_job(JOB, tmp_path)["rows"]) == without_times(whole["rows"]), "all were done"
+
+
+def without_times(rows):
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+def test_files_of_the_last_three_rounds_are_kept(data, tmp_path):
+    experiment = load_experiment("digits").changed(**SETTINGS)
+    treatments = treatments_of(experiment, data, tmp_path)
+    for number in range(1, 6):
+        treatments.on_round({"round": number}, None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"treatments_00000{n}.safetensors" for n in (3, 4, 5)]
+    with pytest.raises(ArtefactError, match="nothing was kept of round 1 in"):
+        treatments_of(experiment, data, tmp_path).on_round({"round": 2}, None)
+
+
+def test_the_number_of_local_steps_is_that_of_the_devices_data(tmp_path):
+    settings = SETTINGS | {"rounds": 1, "local.steps": 0, "local.epochs": 3, "local.data_fraction": 0.8}
+    job = Job("treatments", {"preset": "digits", "settings": settings, "tested": [1]})
+    # 1,437 images, of which a 41st is the base station's; of 35 each (7 and 28) a device draws 28, two batches of 16
+    assert run_job(job, tmp_path)["local_steps"] == 3 * 2
 
 
 def test_estimated_buffers_are_scaled_by_the_error_of_the_number_of_devices(data, followed):

@@ -37,7 +37,7 @@ def test_a_finished_result_becomes_the_expected_one_and_the_tables_of_the_docs(t
     text = written[1].read_text()
     assert "aircomp reproduce quantisation --scale tiny --seeds 2" in text
     assert "| k-means++ (the paper) |" in text
-    assert "| the paper says | A | value | B | value | margin | verdict |" in text
+    assert "| the paper claims | where | A | value | B | value | margin | verdict |" in text
     assert " on tiny |" in text
     assert written[2].read_text().startswith("<svg")
     assert update_expected(RESULT, scale, run, docs) == [numbers], "what is current is not written again"

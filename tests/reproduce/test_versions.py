@@ -28,6 +28,12 @@ COLLECTED = Job("collect", {"preset": "digits", "settings": FEW | {"rounds": 3},
 SHORT = {"epochs": 1, "samples_per_epoch": 128, "data.batch_slots": 32}
 SHORT |= {"data.validation_samples": 64, "data.test_samples": 64}
 TRAINED = Job("pretrain", {"preset": "short", "settings": SHORT}, (COLLECTED,))
+FEW_SLOTS = {"data.train_samples": 64, "data.validation_samples": 64, "data.test_samples": 64, "data.min_rounds": 3}
+PUBLISHED = Job(
+    "pretrain",
+    {"preset": "paper", "settings": FEW_SLOTS | {"epochs": 1, "net.num_layers": 2, "net.filters": 4}},
+    (COLLECTED,),
+)
 FEDERATED = (
     {"uplink": "perfect"},
     NOISY | {"uplink": "amp-da", "aggregate.readout": "integers"},
@@ -35,13 +41,18 @@ FEDERATED = (
 )
 TRAINED_LAYER = NOISY | {"uplink": "gamp-net", "aggregate.readout": "unbiased", "air.repeat": "auto"}
 BUFFERED = TWO_ROUNDS | NOISY | {"uplink": "amp-da", "model.name": "vgg", "model.width": 4, "local.steps": 3}
-DECODED = {"decoders": ["amp-da", "gamp-net", "gamp"], "snr_db": [5.0], "snr_reference": "slot", "num_slots": 40}
+DECODED = {
+    "decoders": ["amp-da", "gamp-net", "gamp", "amp-da-net"],
+    "snr_db": [5.0],
+    "snr_reference": "slot",
+    "num_slots": 40,
+}
 START = Job(
     "central",
     {"preset": "digits", "settings": {"model.name": "vgg", "model.width": 4}, "central": {"epochs": 3}},
 )
-CHANGED = {"analog", "matched", "rate", "gamp-net"}
-"""Uplinks, energies and sizes that have another version than the first."""
+CHANGED = {"analog", "matched", "rate", "amp-da-net", "gamp-net"}
+"""Uplinks, energies and sizes that have a version."""
 EXCHANGED = {"readouts": ["auto"], "snr_db": 0.0, "rounds": 1, "seed": 0}
 JOBS = {
     "simulate": [Job("simulate", {"preset": "digits", "settings": TWO_ROUNDS | settings}) for settings in FEDERATED],
@@ -65,6 +76,10 @@ JOBS = {
         )
     ],
     "analog": [Job("exchanged", {"uplink": {"name": "analog"}} | EXCHANGED, (COLLECTED,))],
+    "amp-da-net": [
+        Job("simulate", {"preset": "digits", "settings": TWO_ROUNDS | NOISY | {"uplink": "amp-da-net"}}),
+        Job("simulate", {"preset": "digits", "settings": TWO_ROUNDS | NOISY | {"uplink": "amp-da-net"}}, (PUBLISHED,)),
+    ],
     "gamp-net": [Job("simulate", {"preset": "digits", "settings": TWO_ROUNDS | TRAINED_LAYER})],
     "faded": [
         Job("faded", {"uplink": uplink, "power": power, "antennas": 4, "snr_db": 5.0, "seed": 0, "slots": 40})
@@ -76,14 +91,14 @@ JOBS = {
         )
     ],
     "collect": [COLLECTED],
-    "pretrain": [TRAINED],
+    "pretrain": [TRAINED, PUBLISHED],
     "evaluate": [Job("evaluate", DECODED, (COLLECTED,))],
     "geometry": [Job("geometry", {}, (TRAINED,)), Job("geometry", {})],
     "quantize": [Job("quantize", {"ways": WAYS, "seed": 0}, (COLLECTED,))],
 }
 PRESETS = {
     path.name.removesuffix(".toml"): path
-    for folder in ("presets", "train/presets")
+    for folder in ("presets", "train/presets", "train/paper_presets")
     for path in (resources.files("aircomp") / folder).iterdir()
 }
 REGENERATE = "AIRCOMP_REGEN=1 pytest tests/reproduce/test_versions.py"
@@ -160,9 +175,9 @@ def test_kinds_and_presets_whose_results_changed_have_new_versions(tmp_path):
 
 
 def test_every_kind_and_preset_has_a_version_and_every_kind_a_small_job():
-    assert KINDS.keys() | CHANGED == JOBS.keys()
-    assert VERSIONS.keys() == KINDS.keys() | PRESETS.keys() | CHANGED
-    assert not KINDS.keys() & PRESETS.keys()
+    assert {*KINDS, *CHANGED} == JOBS.keys()
+    assert VERSIONS.keys() == {*KINDS, *PRESETS, *CHANGED}
+    assert not {*KINDS} & PRESETS.keys()
 
 
 def test_a_raised_version_renames_its_jobs_and_all_that_need_them(monkeypatch):
@@ -174,8 +189,10 @@ def test_a_raised_version_renames_its_jobs_and_all_that_need_them(monkeypatch):
             context.setitem(VERSIONS, name, VERSIONS[name] + 1)
             return {job.kind for job, key in zip(everything, before, strict=True) if job.key != key}
 
-    assert renamed("collect") == {"collect", "pretrain", "evaluate", "geometry", "quantize", "bias", "exchanged"}
+    trained = {"pretrain", "evaluate", "geometry", "quantize", "bias", "exchanged", "simulate"}
+    assert renamed("collect") == {"collect", *trained}
     assert renamed("short") == {"pretrain", "geometry"}
+    assert renamed("paper") == {"pretrain", "simulate"}
     assert renamed("digits") == set(KINDS) - {"faded"}  # whose rounds are drawn, not trained
     assert renamed("cifar10") == set()
 

@@ -8,9 +8,10 @@ from aircomp.decode.estimate import smooth
 from aircomp.decode.side import STRENGTH
 from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError, ConfigError
+from aircomp.quantize.codebook import codeword_order
 from aircomp.quantize.nearest import lookup, nearest
 from aircomp.train.batches import blocks, choose_slots, draw, make_batch, vary, zipf_round
-from aircomp.train.fragments import FragmentRound, save_round
+from aircomp.train.fragments import FragmentRound, load_round, save_round, write_description
 from aircomp.train.rounds import RoundsSettings, TrainingRound, arrange, load_rounds, requantize, split_rounds
 
 
@@ -81,17 +82,59 @@ def test_orders_are_what_they_say(rng, synthetic_round):
     assert (saved.popularity.diff() > 0).any(), "shuffled"
     popular = arrange(saved, "popularity", rng=rng)
     assert (popular.popularity.diff() <= 0).all()
-    chain = torch.nn.functional.normalize(arrange(saved, "cosine", rng=rng).quant_codebook, dim=1)
-    similar = (chain[:-1] * chain[1:]).sum(dim=1)
-    rest = chain @ chain.T
-    for place in range(15):  # each neighbour is the most similar of those still to come
-        assert similar[place] >= rest[place, place + 1 :].max() - 1e-6
+    beside = arrange(saved, "cosine", rng=rng).quant_codebook
+    assert torch.equal(beside, saved.quant_codebook[codeword_order(saved.quant_codebook, saved.popularity, "cosine")])
 
 
-def test_shuffled_rounds_are_shuffled_differently(collection):
-    split = load_rounds([collection], RoundsSettings(order="none"), seed=0)
-    ranks = [r.popularity.argsort(descending=True).tolist() for r in split.train]
-    assert len({tuple(r) for r in ranks}) == len(ranks)
+def load_as_drawn(directory, seed=0, **settings):
+    split = load_rounds([directory], RoundsSettings(order="none", **settings), seed=seed)
+    return {r.name: r for r in [*split.train, *split.validation, *split.test]}
+
+
+def test_without_an_order_codewords_stay_as_they_were_drawn(collection):
+    for name, found in load_as_drawn(collection).items():
+        saved = load_round(collection.parent / f"{name}.safetensors")
+        assert (found.popularity.diff() > 0).any(), "not by popularity"
+        words = found.quant_codebook  # k-means++ draws fragments of the base station
+        assert (saved.bs_fragments[None] == words[:, None]).all(dim=2).any(dim=1).all()
+        assert torch.equal(found.indices.long(), nearest(saved.fragments, words))
+
+
+def test_rounds_that_were_saved_as_drawn_are_left_as_they_are(tmp_path, synthetic_round):
+    for index in range(3):
+        save_round(tmp_path, index, arrange(synthetic_round(index), "none", rng=torch.Generator().manual_seed(index)))
+    write_description(tmp_path, {}, "none")
+    for name, found in load_as_drawn(tmp_path).items():
+        saved = load_round(tmp_path.parent / f"{name}.safetensors")
+        assert torch.equal(found.quant_codebook, saved.quant_codebook)
+        assert torch.equal(found.indices.long(), saved.indices)
+
+
+def test_without_raw_fragments_all_rounds_of_a_collection_are_shuffled_alike(tmp_path, synthetic_round):
+    saved = [arrange(synthetic_round(index, raw=False), "popularity", rng=torch.Generator()) for index in range(3)]
+    for index, each in enumerate(saved):
+        save_round(tmp_path / "one", index, each)
+
+    def shuffles(seed):
+        found = load_as_drawn(tmp_path / "one", seed)
+        words = [found[f"one/round_{index:05d}"].quant_codebook for index in range(3)]
+        return [
+            [int((each.quant_codebook == word).all(dim=1).nonzero()[0]) for word in book]
+            for each, book in zip(saved, words, strict=True)
+        ]
+
+    first, *others = shuffles(0)
+    assert sorted(first) == list(range(16)) != first
+    assert all(each == first for each in others)
+    assert shuffles(1)[0] != first
+
+
+def test_a_description_without_an_order_is_named(tmp_path, synthetic_round):
+    for index in range(3):
+        save_round(tmp_path, index, synthetic_round(index))
+    write_description(tmp_path, {}, "by size")
+    with pytest.raises(ArtefactError, match=r"fragments.json tells no order of the codewords"):
+        load_rounds([tmp_path], RoundsSettings(), seed=0)
 
 
 def test_curvature_aware_rounds_are_quantised_anew(collection, rng, synthetic_round):

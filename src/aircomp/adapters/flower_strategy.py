@@ -108,6 +108,8 @@ class UplinkStrategy(Strategy):
                 f"the uplink {uplink.name!r} uses the radio, but no channel was given; "
                 "expected one, such as channel=aircomp.channel.Awgn(10.0)"
             )
+        if server is not None and server.base != "own-data":
+            raise ConfigError(f"server.base = {server.base!r} is for simulate; under Flower train_base_station says it")
         self.strategy, self.train_base_station, self.parameters = strategy, train_base_station, parameters
         self.link = Link(uplink, channel or Direct(), aggregator, keep=keep, readout=readout, seed=seed, cap=cap)
         self.server, self.feedback, self.device = server or ServerSettings(), feedback or FeedbackSettings(), device

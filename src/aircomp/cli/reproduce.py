@@ -25,13 +25,15 @@ class Options:
     Examples:
       aircomp reproduce --list
       aircomp reproduce fed_accuracy
+      aircomp reproduce table2 --seeds 1
       aircomp reproduce codebook_ablation --scale laptop --seeds 3 --workers 2
       aircomp reproduce all --workers 2
+      aircomp reproduce fed_accuracy --scale paper --device cuda --workers 1
       aircomp reproduce all --engine ray --ray-address HOST:6379 --workers 0 --out SHARED/DIRECTORY
     """
 
     name: Annotated[str, tyro.conf.Positional] = ""
-    """Which result, or all; --list names them."""
+    """Which result, by name or by its number in the paper (table1, fig4), or all; --list names them."""
     scale: Literal["digits", "laptop", "desktop", "paper"] = "digits"
     """How large: embedded digits, CIFAR-10 on a laptop or a desktop, or the paper's settings."""
     seeds: int = 3
@@ -42,6 +44,8 @@ class Options:
     """Where jobs run; on a cluster, every node must see --out under the same path."""
     ray_address: str = ""
     """HOST:PORT of a Ray cluster; by default Ray is started on this machine."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where jobs compute; with cuda, give --workers 1 unless several fit into the GPU's memory."""
     list: tyro.conf.FlagCreatePairsOff[bool] = False
     """List the results and stop."""
     out: Path | None = None
@@ -57,9 +61,11 @@ def run(args: Sequence[str]) -> None:
     if options.list or not options.name:
         if not options.list:
             raise ConfigError("no result was named; give one of aircomp reproduce --list, or all")
-        print_table(
-            "results", [{"name": r.name, "title": r.title} for r in RESULTS.values()], {"name": "name", "title": "what"}
-        )
+        rows = [
+            {"name": r.name, "number": ", ".join(r.numbers), "title": r.title, "source": r.section or "ours"}
+            for r in RESULTS.values()
+        ]
+        print_table("results", rows, {"name": "name", "number": "number", "title": "what", "source": "whose"})
         return
     if options.seeds < 1 or options.workers < (options.engine == "processes"):
         raise ConfigError(f"seeds {options.seeds}, workers {options.workers}: expected at least one of each")
@@ -67,7 +73,8 @@ def run(args: Sequence[str]) -> None:
         raise ConfigError(f"seeds {options.seeds}: expected {MOST_SEEDS} at the most")
     scale = scale_of(options.scale)
     chosen = results_at(scale.name) if options.name == "all" else [result_of(options.name, scale.name)]
-    out = options.out or Path("runs") / f"reproduce-{scale.name}" / ("" if options.name == "all" else options.name)
+    folder = "" if options.name == "all" else chosen[0].name
+    out = options.out or Path("runs") / f"reproduce-{scale.name}" / folder
     docs = docs_folder() if options.update_expected else None
     with progress_bar(f"reproduce {options.name}", 1) as (progress, task):
         outcomes = reproduce(
@@ -77,6 +84,7 @@ def run(args: Sequence[str]) -> None:
             out,
             Crew(options.workers, options.engine, options.ray_address),
             on_job=lambda job, done, total: progress.update(task, completed=done, total=total, note=job.kind),
+            device=options.device,
         )
     for name, outcome in outcomes.items():
         for table in outcome.tables[:2]:

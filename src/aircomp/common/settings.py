@@ -136,9 +136,12 @@ class Settings(BaseModel):
         nested, whole = self.model_dump(exclude_unset=True), self.model_dump()
         for path, value in values.items():
             *groups, name = path.split(".")
-            target, known = nested, whole
+            target, known, owner = nested, whole, self
             for group in groups:
-                target, known = target.setdefault(group, {}), known.get(group, {})
+                owner = getattr(owner, group, None)
+                # a group that nobody set may have a default of its own, other than its class's
+                default = owner.model_dump(exclude_unset=True) if isinstance(owner, BaseModel) else {}
+                target, known = target.setdefault(group, default), known.get(group, {})
                 if not isinstance(target, dict) or not isinstance(known, dict):
                     raise SettingsError([Problem(path, None, "see --help for all settings")])
             target[name] = value

@@ -144,6 +144,13 @@ def locate(name: str, directory: Path | None = None) -> Path | None:
     return next((place for place in _places(name, data_directory(directory)) if _is_complete(name, place)), None)
 
 
+def check_there(name: str, directory: Path | None = None) -> None:
+    """Raise as `load` would where a dataset's files are not there, without reading them."""
+    _check_name(name)
+    if name != "digits":  # which comes with scikit-learn
+        _find(name, directory)
+
+
 def _check_name(name: str) -> None:
     if name not in _LOADERS:
         raise errors.unknown_name("dataset", name, _LOADERS)

@@ -59,7 +59,12 @@ class Partition:
 
 
 def split(
-    labels: Int[Tensor, " dataset"], num_devices: int, settings: PartitionSettings, *, rng: torch.Generator
+    labels: Int[Tensor, " dataset"],
+    num_devices: int,
+    settings: PartitionSettings,
+    *,
+    rng: torch.Generator,
+    base_station: bool = True,
 ) -> Partition:
     """Draw the base station's set at random, then divide what remains equally among the devices.
 
@@ -71,14 +76,15 @@ def split(
         num_devices: Number of devices, active or not (paper: K_t).
         settings: How to divide.
         rng: Decides everything that is random; equal generators give equal partitions.
+        base_station: Whether the base station has a set; without one, devices get all samples.
 
     Raises:
         ConfigError: If some device would be left without a sample.
     """
     if num_devices < 1:
         raise ConfigError(f"num_devices = {num_devices}: expected at least one device")
-    num_base = settings.base_station_samples or len(labels) // (num_devices + 1)
-    if num_base + num_devices > len(labels) or num_base == 0:
+    num_base = (settings.base_station_samples or len(labels) // (num_devices + 1)) if base_station else 0
+    if num_base + num_devices > len(labels) or (base_station and num_base == 0):
         raise ConfigError(
             f"{len(labels)} samples are too few for {num_devices} devices and {max(num_base, 1)} of the base station; "
             "use fewer devices or more data"

@@ -129,20 +129,29 @@ def batch_sizes(num_samples: int, settings: LocalSettings) -> list[int]:
     """Return the number of samples of each step."""
     full, rest = divmod(_num_used(num_samples, settings), settings.batch_size)
     epoch = [settings.batch_size] * full + [rest] * (rest > 0)
-    num_steps = settings.steps or settings.epochs * len(epoch)
-    return [epoch[step % len(epoch)] for step in range(num_steps)]
+    return [epoch[step % len(epoch)] for step in range(num_steps(num_samples, settings))]
+
+
+def num_steps(num_samples: int, settings: LocalSettings) -> int:
+    """Return how many SGD steps a device with so many samples takes in a round.
+
+    >>> num_steps(1_220, LocalSettings(epochs=3, data_fraction=0.8, batch_size=20))
+    147
+    """
+    return settings.steps or settings.epochs * -(-_num_used(num_samples, settings) // settings.batch_size)
 
 
 def batch_indices(num_samples: int, settings: LocalSettings, *, rng: torch.Generator) -> list[Tensor]:
     """Return the sample indices of each step: shuffled passes over this round's share of the data."""
-    used, num_steps = _num_used(num_samples, settings), len(batch_sizes(num_samples, settings))
+    used, steps = _num_used(num_samples, settings), num_steps(num_samples, settings)
     share = torch.randperm(num_samples, generator=rng)[:used]
     batches: list[Tensor] = []
-    while len(batches) < num_steps:
+    while len(batches) < steps:
         order = share[torch.randperm(used, generator=rng)]
         batches += order.split(settings.batch_size)
-    return batches[:num_steps]
+    return batches[:steps]
 
 
 def _num_used(num_samples: int, settings: LocalSettings) -> int:
+    """Return how many of its samples a device draws for a round."""
     return max(1, round(settings.data_fraction * num_samples))

@@ -59,6 +59,11 @@ def configure(
             f"a channel was given, but uplink = {experiment.uplink.name!r} has none; choose a digital one, say gamp"
         )
     check_participation(experiment.participation, experiment.devices.total)
+    if experiment.buffers == "recomputed" and experiment.server.base == "first-device":
+        raise ConfigError(
+            "buffers = 'recomputed' takes images of the base station, but with server.base = 'first-device' it has none; "
+            "use buffers = 'average' or 'estimated'"
+        )
     check_device("device", experiment.device)
     return experiment
 

@@ -74,6 +74,7 @@ LATER = {
     "uplink.rate": "fixed",
     "uplink.pilots": None,
     "uplink.peak": None,
+    "server.base": "own-data",
     **{
         f"channel.{name}": value
         for name, value in ChannelSettings().model_dump(mode="json").items()
@@ -140,6 +141,7 @@ class Experiment(Settings):
         "aggregate.rule": needs("own.aggregator", "", refused=True),
         "aggregate.readout": needs("uplink.name", Except("ideal")),
         "server.include_base_station": _OWN_UPLINK,
+        "partition.base_station_samples": needs("server.base", "own-data", refused=True),
     }
 
     rounds: int = Field(default=60, ge=0)

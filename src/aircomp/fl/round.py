@@ -101,8 +101,10 @@ def run_round(
     record: Record = {"round": index + 1, "num_active": 0}
     if not active:
         return replace(state, rounds_done=index + 1), record, None
+    own_data = experiment.server.base == "own-data"
     with watch.stage("train"):
-        base, *results = train_devices(state, federation, (BASE_STATION, *active))
+        results = train_devices(state, federation, (BASE_STATION, *active) if own_data else active)
+        base = results.pop(0) if own_data else results[0]  # the authors' base station is the first active device
     record["train_loss"] = sum(r.loss for r in results) / len(results)
     with watch.stage("uplink"):
         sent = prepare_messages(state, federation, active, results)
@@ -110,9 +112,9 @@ def run_round(
         if not sent.devices:
             memories = _keep_silent(state, sent, experiment)
             return replace(state, rounds_done=index + 1, memories=memories), record, None
-        base_update = _applied("before", federation.before, base.update).to(experiment.device)
         messages = sent.messages.to(experiment.device)
-        exchange = communicate(federation.link, base_update, messages, state.uplink_memory, index)
+        own = _applied("before", federation.before, base.update).to(experiment.device) if own_data else messages[0]
+        exchange = communicate(federation.link, own, messages, state.uplink_memory, index)
         update = _applied("after", federation.after, exchange.update.to(state.weights.device))
         memories, ratio = _remember(state, experiment, sent, exchange.sent.reconstruction.cpu())
     with watch.stage("server"):

@@ -60,6 +60,7 @@ BUFFERS_BESIDE: dict[Buffers, str] = {
     "estimated": "BatchNorm buffers, summed exactly and divided by the estimated number of devices",
 }
 """What reaches the base station beside the radio, by the treatment of buffers."""
+FIRST_DEVICE_BESIDE = "the first active device's message, which the quantiser is built from"
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,8 @@ def _dataset(
 def partition_of(experiment: Experiment, data: ImageData) -> Partition:
     """Return which training images each device and the base station hold."""
     rng = rngs.generator(experiment.seed, "partition")
-    return split(data.train_labels, experiment.devices.total, experiment.partition, rng=rng)
+    own = experiment.server.base == "own-data"
+    return split(data.train_labels, experiment.devices.total, experiment.partition, rng=rng, base_station=own)
 
 
 def build_model(experiment: Experiment, data: ImageData) -> nn.Module:
@@ -335,6 +337,8 @@ class _Run:
         has_buffers = any(b.is_floating_point() for b in self.model.module.buffers())
         if has_buffers and experiment.buffers in BUFFERS_BESIDE:
             side_information.append(BUFFERS_BESIDE[experiment.buffers])
+        if experiment.server.base == "first-device":
+            side_information.append(FIRST_DEVICE_BESIDE)
         return {
             "uplink": experiment.uplink.name,
             "model": experiment.model.name,

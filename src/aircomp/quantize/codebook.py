@@ -31,7 +31,7 @@ class QuantizeSettings(Settings):
     num_codewords: int = Field(default=128, ge=2, le=32767)
     """Size of the codebook (paper: n = 128); indices are stored in 16 bits at most."""
     order: Literal["popularity", "none", "cosine"] = "popularity"
-    """Order of the codewords: most popular first, as the seeding found them, or a chain of similar directions."""
+    """Order of the codewords: most popular first, as the seeding found them, or similar directions side by side."""
     lloyd_iterations: int = Field(default=0, ge=0)
     """Refinements after k-means++. More fit the base station's data, not the devices' (paper: none)."""
     curvature_aware: bool = False
@@ -160,18 +160,27 @@ def codeword_order(
         case "popularity":
             return torch.sort(tally, descending=True, stable=True).indices
         case "cosine":
-            return _cosine_chain(codebook, start=tally.argmax(dim=0, keepdim=True))
+            return _seriate(codebook, first=tally.argmax())
         case _:
             return torch.arange(len(codebook), device=codebook.device)
 
 
-def _cosine_chain(codebook: Tensor, start: Tensor) -> Tensor:
-    """Walk from `start` always to the unused codeword of most similar direction; a zero has similarity 0 to all."""
-    direction = torch.nn.functional.normalize(codebook * power_of_two_scale(codebook), dim=1)
-    used = torch.zeros(len(codebook), dtype=torch.bool, device=codebook.device)
-    chain = [start]
-    for _ in range(len(codebook) - 1):
-        used[chain[-1]] = True
-        similarity = direction @ direction[chain[-1]].T
-        chain.append(similarity[:, 0].masked_fill(used, -torch.inf).argmax(dim=0, keepdim=True))
-    return torch.cat(chain)
+def _seriate(codebook: Tensor, first: Tensor) -> Tensor:
+    """Put codewords of similar direction side by side by spectral seriation, as the authors' code does.
+
+    The order is that of the Fiedler vector: the eigenvector of the second smallest eigenvalue of the graph Laplacian, where
+    the weight of an edge is the cosine of two codewords, or zero where it is negative. An eigenvector has no sign: the
+    codeword `first` comes in the first half. Codewords that are similar to none, such as zero, come last.
+    """
+    scaled = (codebook * power_of_two_scale(codebook)).double().cpu()
+    direction = torch.nn.functional.normalize(scaled, dim=1)
+    weight = (direction @ direction.T).clamp(min=0).fill_diagonal_(0)
+    linked = weight.sum(dim=1) > 0
+    place = torch.full((len(codebook),), torch.inf, dtype=torch.float64)
+    if linked.any():
+        weight = weight[linked][:, linked]
+        fiedler = torch.linalg.eigh(torch.diag(weight.sum(dim=1)) - weight).eigenvectors[:, 1]
+        place[linked] = fiedler
+    if 0 < place[first] < torch.inf:
+        place[linked] *= -1
+    return torch.sort(place, stable=True).indices.to(codebook.device)

@@ -52,6 +52,10 @@ BOUNDS = {"ideal": {"uplink": "ideal"}, "perfect aggregation": {"uplink": "perfe
 MEASURED = ("update_nmse", "update_gain", "variance", "raw_nmse", "raw_gain", "raw_variance")
 MODELS: dict[str, dict[str, int]] = {"digits": {"CNN": 4}, "laptop": {}, "desktop": {"ResNet": 2, "VGG": 2}}
 """At every scale the models whose rounds are sent, and how many of the last rounds of a collection."""
+COLLECTED: dict[str, dict[str, Any]] = {
+    "desktop": {"local.steps": 20, "local.learning_rate": 0.05, "local.data_fraction": 1.0}
+}
+"""Local training of those rounds, where it is not the scale's: short, so that few rounds get far."""
 TRAINED_SCALES = ("digits", "laptop")
 
 
@@ -67,7 +71,8 @@ def codes_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
 
 def _round_jobs(scale: Scale, seed: int, model: str, rounds: int) -> list[tuple[Row, Job]]:
     other = scale.other_collected if model == "VGG" else {}
-    collected = fragments(scale, seed, scale.measured | other | {"feedback.kind": "off"})
+    short = COLLECTED.get(scale.name, {})
+    collected = fragments(scale, seed, scale.measured | other | short | {"feedback.kind": "off"})
     found = []
     for name, settings in SCHEMES.items():
         readouts = _readouts(name)

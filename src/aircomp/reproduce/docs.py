@@ -1,7 +1,7 @@
 """Pages and figures of the docs from the expected results: no number of a results page comes from anywhere else.
 
     expected/SCALE/NAME.json ──► docs/results/SCALE.md        a section for each result: command, figure, tables, claims
-                             ──► docs/results/index.md        what became of the paper's claims
+                             ──► docs/results/index.md        what became of the paper's claims, and of ours
                              ──► docs/figures/SCALE-NAME.svg
                              ──► blocks of other pages        between `<!-- SCALE/NAME … -->` and `<!-- end -->`
 
@@ -10,7 +10,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from aircomp.common.results import Row
 from aircomp.measure.fields import label_of
 from aircomp.report.page import Figure, Table, cell_text, standalone_svg
 from aircomp.report.rows import SHARE, bars_of, lines_of, series_of, table_of
-from aircomp.reproduce import claims, codes, paper, receivers, verdicts
+from aircomp.reproduce import codes, paper, receivers, table_one, verdicts
 from aircomp.reproduce.catalogue import RESULTS, Result
 from aircomp.reproduce.expected import SETTINGS, folder, measured
+from aircomp.reproduce.page import judged
 from aircomp.reproduce.scales import SCALES, Scale
 
 MADE = "<!-- made by `make pages` from src/aircomp/reproduce/expected: edit nothing here -->"
@@ -75,9 +76,9 @@ class Expected:
         return f"aircomp reproduce {self.result.name} --scale {self.scale.name} --seeds {self.seeds}"
 
     @cached_property
-    def claims(self) -> list[Row]:
-        """What became of the paper's claims."""
-        return verdicts.judge(claims.CLAIMS[self.result.name], self.rows, self.scale)
+    def claims(self) -> dict[verdicts.Source, list[Row]]:
+        """What became of the paper's claims and of ours."""
+        return judged(self.result, self.rows, self.scale)
 
     @cached_property
     def figure(self) -> Figure | None:
@@ -132,8 +133,9 @@ def _page(scale: Scale, everything: Sequence[Expected]) -> str:
 READING = (
     "Numbers are means over the seeds, with the standard deviation where each seed's value was kept. "
     "[Fields](../reference/fields.md) says what each quantity means; the [glossary](../concepts/glossary.md) explains the "
-    "terms. `best` is our own setting: the learned decoder with [side information](../concepts/side-information.md), the "
-    "unbiased [readout](../concepts/readouts.md), and slots sent several times where the SNR is low, at equal cost."
+    "terms. Rows called ours are of this package, not of the paper. `ours: best` is our own network with "
+    "[side information](../concepts/side-information.md), the unbiased [readout](../concepts/readouts.md), and slots sent "
+    "several times where the SNR is low, at equal cost."
 )
 
 
@@ -142,30 +144,32 @@ def _section(every: Expected) -> str:
     machine = (
         f"{every.seeds} seeds, {about['core_seconds'] / 60:.0f} core-minutes, torch {about['environment']['torch']}"
     )
-    parts = [f"## {every.result.title}", f"The paper: {every.result.claim}", f"```sh\n{every.command}\n```"]
+    parts = [f"## {every.result.title}", every.result.statement, f"```sh\n{every.command}\n```"]
     parts.append(f"Measured with version {about['version']}: {machine}. {about.get('note', '')}".strip())
     if every.figure is not None:
         parts.append(f"![{every.figure.alt}](../figures/{every.name}.svg)")
     parts += [markdown(table) for table in tables_of(every)]
-    if every.claims:
-        parts.append(markdown(Table("What became of the claims", verdicts.HEADINGS, every.claims, "")))
+    parts += [markdown(replace(table, note="")) for table in verdicts.claim_tables(every.claims)]
     return "\n\n".join(parts)
 
 
 def _index(everything: Sequence[Expected]) -> str:
-    rows = [
-        {"result": f"[{each.result.name}]({each.scale.name}.md#{_anchor(each.result.title)})"} | claim
-        for each in everything
-        for claim in each.claims
-    ]
-    table = Table("What became of the paper's claims", {"result": "result"} | verdicts.HEADINGS, rows, verdicts.NOTE)
+    rows = {
+        source: [
+            {"result": f"[{each.result.name}]({each.scale.name}.md#{_anchor(each.result.title)})"} | claim
+            for each in everything
+            for claim in each.claims[source]
+        ]
+        for source in verdicts.TITLES
+    }
+    tables = [markdown(table) for table in verdicts.claim_tables(rows, {"result": "result"})]
     scales = [
         {"scale": f"[{scale.name}]({scale.name}.md)", "what": scale.what, "results": len(list(expected_at(scale)))}
         for scale in SCALES.values()
         if any(each.scale is scale for each in everything)
     ]
     columns = {"scale": "scale", "what": "what is run", "results": "results"}
-    return "\n\n".join(["# Results", MADE, INDEX, markdown(Table("Scales", columns, scales)), markdown(table)]) + "\n"
+    return "\n\n".join(["# Results", MADE, INDEX, markdown(Table("Scales", columns, scales)), *tables]) + "\n"
 
 
 INDEX = (
@@ -247,7 +251,7 @@ def _at(snr_db: float | None) -> str:
 def figure_of(every: Expected) -> Figure | None:
     """Draw the first field of a result: over SNR as lines, otherwise as bars; None where there is nothing to draw."""
     if every.result.name == "batch_norm":
-        return _treatments(every)
+        return table_one.beside_table_one(every.rows)
     if every.result.name == "codes":
         return codes.errors(every.rows)
     if every.result.name == "receivers":
@@ -279,18 +283,6 @@ def _axis(values: Sequence[float], name: str) -> tuple[float, float] | None:
         return None
     middle, half = (min(values) + max(values)) / 2, max(max(values) - min(values), NARROWEST) / 2
     return middle - 1.1 * half, middle + 1.1 * half
-
-
-def _treatments(every: Expected) -> Figure | None:
-    """Draw AMP-DA by treatment of the buffers, beside Table I."""
-    name = "test_accuracy_last5"
-    rows = [row for row in every.rows if row.get("uplink") == "amp-da" and row.get("norm") == "batch"]
-    steps = min((row.get("local_steps", 0) for row in rows), default=0)
-    usual = [row for row in rows if row.get("local_steps", 0) == steps]
-    series = series_of(usual, ["buffers"], "snr_db", name)
-    snrs = sorted({row["snr_db"] for row in usual})
-    series |= {"Table I": [(snr_db, paper.TEST_ACCURACY["amp-da", snr_db]) for snr_db in snrs]}
-    return lines_of(series, label_of("snr_db"), label_of(name), "AMP-DA by treatment of the buffers, beside Table I")
 
 
 def markdown(table: Table) -> str:

@@ -31,21 +31,24 @@ def write_outcome(
 
 
 def write_all(out: Path, scale: Scale, seeds: Sequence[int], shown: dict[str, tuple[Outcome, Section]]) -> None:
-    """Write the page of all results: what became of the paper's claims, then everything."""
-    rows = [
-        {"result": name} | row
-        for name, (outcome, _) in shown.items()
-        for row in verdicts.judge(claims.CLAIMS[name], outcome.rows, scale)
-    ]
+    """Write the page of all results: what became of the paper's claims and of ours, then everything."""
+    judged = {
+        source: [
+            {"result": name} | row
+            for name, (outcome, _) in shown.items()
+            for row in verdicts.judge(claims.CLAIMS[name], outcome.rows, scale, source)
+        ]
+        for source in verdicts.TITLES
+    }
     headline = shown["fed_accuracy"][0] if "fed_accuracy" in shown else None
     first = Section(
-        "The paper's claims",
+        "Claims",
         f"{len(seeds)} seeds, mean ± standard deviation. Every number has its section below.",
         headline.figures[:1] if headline else (),
-        (Table("Claims", {"result": "result"} | verdicts.HEADINGS, rows, verdicts.NOTE),),
+        verdicts.claim_tables(judged, {"result": "result"}),
         (f"aircomp reproduce all --scale {scale.name} --seeds {len(seeds)}",),
     )
-    lead = f"Every table and figure of the paper at the scale {scale.name}: {scale.what}."
+    lead = f"The tables and figures of the paper, and ours beside them, at the scale {scale.name}: {scale.what}."
     sections = [
         replace(part, links={label: f"{name}/{path}" for label, path in part.links.items()})
         for name, (_, part) in shown.items()
@@ -54,9 +57,13 @@ def write_all(out: Path, scale: Scale, seeds: Sequence[int], shown: dict[str, tu
 
 
 def tables_of(result: Result, scale: Scale, outcome: Outcome) -> tuple[Table, ...]:
-    """Return the tables of a result, and the one of the paper's claims about it."""
-    judged = verdicts.judge(claims.CLAIMS[result.name], outcome.rows, scale)
-    return (*outcome.tables, Table("The paper's claims", verdicts.HEADINGS, judged, verdicts.NOTE))
+    """Return the tables of a result, then what became of the paper's claims about it and of ours."""
+    return (*outcome.tables, *verdicts.claim_tables(judged(result, outcome.rows, scale)))
+
+
+def judged(result: Result, rows: Sequence[Row], scale: Scale) -> dict[verdicts.Source, list[Row]]:
+    """Judge the claims about a result, by who says them."""
+    return {source: verdicts.judge(claims.CLAIMS[result.name], rows, scale, source) for source in verdicts.TITLES}
 
 
 def _section(
@@ -67,7 +74,7 @@ def _section(
     config: dict[str, Any],
     links: dict[str, str],
 ) -> Section:
-    text = f"The paper: {result.claim} Here: {scale.what}; {len(seeds)} seeds, mean ± standard deviation; "
+    text = f"{result.statement} Here: {scale.what}; {len(seeds)} seeds, mean ± standard deviation; "
     text += f"{config['core_seconds'] / 60:.0f} minutes on one core."
     before = expected(result.name, scale.name)
     if before is not None:

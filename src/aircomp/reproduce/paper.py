@@ -5,7 +5,7 @@ TEST_ACCURACY |= {
     (name, snr_db): value
     for name, values in {
         "amp-da": (0.139, 0.135, 0.525, 0.801, 0.799, 0.805),
-        "gamp-net": (0.776, 0.795, 0.798, 0.806, 0.806, 0.805),
+        "amp-da-net": (0.776, 0.795, 0.798, 0.806, 0.806, 0.805),
     }.items()
     for snr_db, value in zip((0.0, 3.0, 5.0, 10.0, 15.0, 20.0), values, strict=True)
 }

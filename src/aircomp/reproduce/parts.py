@@ -21,6 +21,16 @@ class Outcome:
     figures: tuple[Figure, ...]
 
 
+def as_published(snr_db: float) -> dict[str, Any]:
+    """Return the settings of a run over the paper's network; without another layer it is the package's, `paper`."""
+    return {"uplink": "amp-da-net", "side_information": "none"} | at(snr_db)
+
+
+def at(snr_db: float) -> dict[str, Any]:
+    """Return the settings of the paper's channel: the noise follows each slot's power, as in its code."""
+    return {"channel.snr_db": snr_db, "channel.snr_reference": "slot"}
+
+
 def federated(scale: Scale, seed: int, settings: dict[str, Any], layer: Job | None = None) -> Job:
     """Return one federated run; its mean is of integers, the paper's, unless the settings have another."""
     everything = {"aggregate.readout": "integers"} | scale.federated | {"seed": seed} | settings
@@ -43,6 +53,6 @@ def fragments(scale: Scale, seed: int, settings: dict[str, Any] | None = None) -
 
 
 def trained(scale: Scale, seed: int, settings: dict[str, Any], *collections: Job) -> Job:
-    """Return a layer trained on some collections."""
+    """Return a layer of the paper's, trained on some collections."""
     everything = scale.pretrained | {"seed": seed} | settings
-    return Job("pretrain", {"preset": scale.pretrain_preset, "settings": everything}, collections)
+    return Job("pretrain", {"preset": "paper", "settings": everything}, collections)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from aircomp.common.results import Row
+from aircomp.layer.zoo import DEFAULT, PAPER
 from aircomp.measure.fields import label_of
 from aircomp.report.figures import heatmap
 from aircomp.report.rows import (
@@ -27,11 +28,12 @@ from aircomp.reproduce.summary import over_seeds
 
 
 def decoding_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
-    """Return the decoding of rounds that no layer was trained on."""
+    """Return the decoding of rounds that no layer was trained on, without side information."""
     plan = {
-        "decoders": ["amp-da", "gamp-net", "gamp"],
-        "snr_db": list(scale.decode_snr_db),
+        "decoders": ["amp-da", "amp-da-net", *OURS],
+        "snr_db": list(scale.snr_db),
         "snr_reference": "slot",
+        "side_information": "none",
         "num_slots": scale.slots,
     }
     return [
@@ -39,9 +41,25 @@ def decoding_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
     ]
 
 
+OURS = ("gamp-net", "gamp")
+"""Decoders of this package beside the paper's and its rival."""
+
+
+def _with_ours_named(found: Found) -> Found:
+    """Say of our decoders, and of the layer that one of them has, that they are ours."""
+    return [(about, payload | {"rows": [_named(row) for row in payload["rows"]]}) for about, payload in found]
+
+
+def _named(row: Row) -> Row:
+    if row["decoder"] not in OURS:
+        return row
+    ours = {"decoder": f"ours: {row['decoder']}"}
+    return row | ours | ({"codebook": "layer, ours"} if row.get("codebook") == "layer" else {})
+
+
 def _decoding(scale: Scale, found: Found, name: str, title: str, **axis: Any) -> Outcome:
     fields = ("count_accuracy", "update_nmse_hard", "update_nmse_soft", "num_active_mae")
-    rows = over_seeds(found, ("decoder", "codebook", "snr_db"), (*fields, *INFORMATION))
+    rows = over_seeds(_with_ours_named(found), ("decoder", "codebook", "snr_db"), (*fields, *INFORMATION))
     columns = ("decoder", "codebook", "snr_db", name, *(f for f in fields if f != name), "seeds")
     line = lines_of(series_of(rows, ["decoder"], "snr_db", name), label_of("snr_db"), label_of(name), title, **axis)
     return Outcome(rows, (table_of(title, rows, columns, paper.FIGURES_ONLY),), present([line]))
@@ -57,7 +75,7 @@ def k_error(scale: Scale, found: Found) -> Outcome:
 
 def decoding_accuracy(scale: Scale, found: Found) -> Outcome:
     """Show the count accuracy below what the signal allows."""
-    rows = over_seeds(found, ("decoder", "codebook", "snr_db"), INFORMATION)
+    rows = over_seeds(_with_ours_named(found), ("decoder", "codebook", "snr_db"), INFORMATION)
     _, limits = beside_decoders(rows, ["decoder"])
     outcome = _decoding(scale, found, "count_accuracy", "Count accuracy", limits=SHARE, references=limits)
     return replace(outcome, figures=(*outcome.figures, *present([information_by_snr(rows, ["decoder"])])))
@@ -65,16 +83,16 @@ def decoding_accuracy(scale: Scale, found: Found) -> Outcome:
 
 # ── the codebook (Table II) ──────────────────────────────────────────────────────────────────────────────────────────
 
-GAUSSIAN = {"codebook.start": "gaussian"}
 CODEBOOKS: dict[str, dict[str, Any]] = {
-    "learned, popularity order": GAUSSIAN,
-    "learned, no order": GAUSSIAN | {"data.order": "none"},
-    "fixed Gaussian, no order": GAUSSIAN | {"codebook.learned": False, "data.order": "none"},
+    "learned, popularity order": {},
+    "learned, no order": {"data.order": "none"},
+    "fixed Gaussian, no order": {"codebook.learned": False, "data.order": "none"},
     "fixed Bernoulli, no order": {"codebook.start": "bernoulli", "codebook.learned": False, "data.order": "none"},
-    "learned, cosine order": GAUSSIAN | {"data.order": "cosine"},
-    "learned, one matrix": GAUSSIAN | {"codebook.form": "single"},
-    "learned from two bases": {},
+    "learned, cosine order": {"data.order": "cosine"},
+    "learned, one matrix": {"codebook.form": "single"},
+    "ours: learned from two bases": {"codebook.start": "two-bases"},
 }
+"""Settings of the paper's training, whose codebook starts as Gaussian and is ordered by popularity."""
 
 
 def ablation_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
@@ -112,14 +130,15 @@ def ablation(scale: Scale, found: Found) -> Outcome:
 
 
 def geometry_jobs(scale: Scale, seeds: Sequence[int]) -> list[tuple[Row, Job]]:
-    """Return a look at some of these codebooks and at the package's."""
-    wanted = ("learned, popularity order", "learned, no order", "fixed Gaussian, no order", "learned from two bases")
+    """Return a look at some of these codebooks and at those of the package's layers."""
+    wanted = ("learned, popularity order", "learned, no order", "fixed Gaussian, no order", "fixed Bernoulli, no order")
     found = [
         ({"setup": name}, Job("geometry", {}, (trained(scale, seed, CODEBOOKS[name], fragments(scale, seed)),)))
         for seed in seeds
         for name in wanted
     ]
-    return [*found, ({"setup": "the layer of the package"}, Job("geometry", {}))]
+    ready = {"the package's paper layer": PAPER, "ours: the package's layer": DEFAULT}
+    return [*found, *(({"setup": name}, Job("geometry", {"layer": layer})) for name, layer in ready.items())]
 
 
 def geometry(scale: Scale, found: Found) -> Outcome:

@@ -1,6 +1,10 @@
-"""How large a reproduction is: on embedded digits, on a laptop with CIFAR-10, or as in the paper."""
+"""How large a reproduction is: on embedded digits, on a laptop or a desktop with CIFAR-10, or as in the paper.
 
-from dataclasses import dataclass, field
+At every scale the system is the paper's: its network, integers, no side information, its SNRs. What is smaller is said in
+`what`: model, data, rounds, training.
+"""
+
+from dataclasses import dataclass
 from typing import Any
 
 from aircomp.errors import unknown_name
@@ -8,6 +12,7 @@ from aircomp.errors import unknown_name
 Settings = dict[str, Any]
 LEAST_SEEDS = 2
 """One pair of seeds has no spread and tells nothing."""
+PAPER_SNR_DB = (0.0, 3.0, 5.0, 10.0, 15.0, 20.0)
 
 
 @dataclass(frozen=True)
@@ -21,8 +26,6 @@ class Scale:
     """Of federated runs."""
     federated: Settings
     """Settings of federated runs that differ from the preset's."""
-    snr_db: tuple[float, ...]
-    """Of federated runs."""
     collect_preset: str
     """Of fragments for training and for measuring decoders."""
     collected: Settings
@@ -33,45 +36,34 @@ class Scale:
     """The architecture of federated runs that a layer meets without having been trained on it."""
     other_collected: Settings
     """The same architecture where fragments are collected."""
-    pretrain_preset: str
-    pretrained: Settings = field(default_factory=dict)
-    decode_snr_db: tuple[float, ...] = (0.0, 3.0, 5.0, 10.0, 15.0, 20.0)
-    variants_snr_db: tuple[float, ...] = (0.0, 5.0, 10.0)
-    """Of the federated runs that compare variants of training."""
+    pretrained: Settings
+    """Settings of the paper's training that differ from its preset."""
+    snr_db: tuple[float, ...] = PAPER_SNR_DB
+    """Of every table and figure over SNR."""
+    ours: tuple[str, ...] = ("ours: gamp-net",)
+    """Our own schemes that join the federated runs of Table I."""
+    ours_snr_db: tuple[float, ...] = PAPER_SNR_DB
+    """At which SNRs they do."""
     noise_lengths: tuple[float, ...] = (10.0,)
     """How long the noise of corrupted devices is, in lengths of their updates; the paper does not tell."""
     central: Settings | None = None
     """Settings of the central training that federated runs begin from; from scratch if None."""
     tested: tuple[int, ...] = ()
-    """Rounds after which the runs of Table I are tested under every treatment of buffers; if none, as the preset says."""
-    steps: tuple[int, ...] = ()
-    """Local steps of the runs that are tested so, the preset's first."""
+    """Rounds after which the runs of Table I are tested under both treatments of buffers; if none, as the preset says."""
     slots: int | None = None
     """Slots of each round that decoders are measured on; all if None."""
     seeds_for_points: int = LEAST_SEEDS
     """Pairs of equal seed that a claim about points of test accuracy takes: more where test images are few."""
 
 
-# training on the few slots of digits: small batches, as many steps as fit into a minute
-_SHORT_DIGITS = {
-    "epochs": 8,
-    "samples_per_epoch": 2_048,
-    "data.validation_samples": 1_024,
-    "data.test_samples": 3_000,
-    "data.batch_slots": 128,
-}
-
-# the paper's configuration with a schedule that twenty-five minutes on one core suffice for
-_PAPER_SHORT = {
-    "epochs": 24,
-    "samples_per_epoch": 32_768,
-    "schedule": "cosine",
+# The paper's network and losses with a schedule that minutes suffice for: a higher rate that falls along a cosine, and a step
+# for every batch instead of one for all of a round's.
+_SHORT = {
     "learning_rate": 1e-3,
+    "schedule": "cosine",
     "clip_norm": 1.0,
-    "data.train_samples": None,
-    "data.batch_slots": 256,
-    "data.snr_db_low": -5.0,
-    "data.snr_db_high": 18.0,
+    "data.min_rounds": 3,
+    "data.block_batches": 1,
 }
 
 SCALES = {
@@ -79,67 +71,72 @@ SCALES = {
     for scale in (
         Scale(
             name="digits",
-            what="embedded digits, a CNN of 6,090 parameters, 24 rounds; an hour for everything on two cores",
+            what="embedded digits, a CNN of 6,090 parameters, 24 rounds, layers trained for minutes",
             preset="digits",
             federated={"rounds": 24},
-            snr_db=(-5.0, 0.0, 3.0, 5.0, 10.0, 15.0, 20.0),
-            variants_snr_db=(0.0, 10.0),
+            ours=("ours: gamp-net", "ours: gamp", "ours: best"),
             noise_lengths=(1.0, 10.0),
             collect_preset="digits",
             collected={"rounds": 60},
             measured={"rounds": 16},
             other_model={"model.name": "vgg", "model.width": 4},
             other_collected={"model.name": "vgg", "model.width": 4},
-            pretrain_preset="short",
-            pretrained=_SHORT_DIGITS,
+            pretrained=_SHORT
+            | {
+                "epochs": 12,
+                "data.train_samples": 4_096,
+                "data.validation_samples": 1_024,
+                "data.test_samples": 3_000,
+            },
             seeds_for_points=10,  # 360 test images: one is .3 points
         ),
         Scale(
             name="laptop",
-            what="CIFAR-10, a narrow trained ResNet for federated runs, the paper's for decoders; 90 minutes on two cores",
+            what="CIFAR-10, a narrow trained ResNet for federated runs, the paper's for decoders, layers trained for minutes",
             preset="cifar10-laptop",
             federated={},
-            snr_db=(-5.0, 0.0, 5.0, 10.0),
             central={"epochs": 3},
-            variants_snr_db=(5.0,),
             collect_preset="cifar10-collect",
             collected={"rounds": 10},
             measured={"rounds": 6},
             other_model={"model.name": "vgg", "model.width": 8},
             other_collected={"model.name": "vgg"},
-            pretrain_preset="short",
-            pretrained={"epochs": 8, "samples_per_epoch": 6_144, "data.test_samples": 6_000},
+            pretrained=_SHORT
+            | {
+                "epochs": 8,
+                "data.train_samples": 8_192,
+                "data.validation_samples": 2_048,
+                "data.test_samples": 6_000,
+            },
             slots=2_000,
         ),
         Scale(
             name="desktop",
-            what="CIFAR-10 and the paper's ResNet at half resolution, from a trained model; four hours on two cores",
+            what="CIFAR-10 and the paper's ResNet at half resolution with the paper's local training, a dozen rounds from a "
+            "trained model, layers trained for half an hour",
             preset="cifar10-desktop",
             federated={"evaluate_every": 12},
-            snr_db=(0.0, 3.0, 5.0, 10.0, 15.0, 20.0),
-            collect_preset="cifar10-collect",
-            collected={"rounds": 16, "model.stem_stride": 2},
-            measured={"rounds": 6, "model.stem_stride": 2},
-            other_model={"model.name": "vgg"},
-            other_collected={"model.name": "vgg"},
-            pretrain_preset="paper",
-            pretrained=_PAPER_SHORT,
+            ours_snr_db=(0.0, 5.0),
             central={},
             tested=(8, 10, 12),
-            steps=(10, 40, 150),
+            collect_preset="cifar10",
+            collected={"rounds": 24, "evaluate_every": 24, "model.stem_stride": 2},
+            measured={"rounds": 6, "evaluate_every": 6, "model.stem_stride": 2},
+            other_model={"model.name": "vgg"},
+            other_collected={"model.name": "vgg"},
+            pretrained=_SHORT | {"epochs": 24, "data.train_samples": 32_768},
         ),
         Scale(
             name="paper",
             what="CIFAR-10 and the paper's settings throughout; for a GPU",
             preset="cifar10",
             federated={},
-            snr_db=(0.0, 3.0, 5.0, 10.0, 15.0, 20.0),
             collect_preset="cifar10",
             collected={"rounds": 100},
             measured={"rounds": 100},
             other_model={"model.name": "vgg"},
             other_collected={"model.name": "vgg"},
-            pretrain_preset="paper",
+            pretrained={},
         ),
     )
 }

@@ -7,16 +7,22 @@ A claim compares A and B on pairs of equal seed, which share data and noise. The
 and each end is wrong once in twenty times. "A is larger by more than the margin" is seen where the interval lies above the
 margin and contradicted where it lies below. "A and B are near" is a test of equivalence, two one-sided tests: seen where the
 interval lies within the margin on both sides, contradicted where it lies beyond. Otherwise the seeds do not tell.
+
+A set-up in which every scheme ends alike contradicts nobody: it cannot tell good schemes from bad ones. So nothing is
+contradicted where all rows that belong to the comparison tie, each with each: their means differ by no more than the margin
+or than what nobody would call a difference, or else the interval of their differences holds zero.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, Literal
 
 from scipy.stats import t as student_t
 
 from aircomp.common.results import Row
+from aircomp.report.page import Table
 from aircomp.reproduce.scales import LEAST_SEEDS, Scale
 
 CONFIDENCE = 0.95
@@ -24,13 +30,18 @@ CONFIDENCE = 0.95
 TEST_IMAGE_FIELDS = ("test_accuracy", "test_accuracy_last5", "best_test_accuracy")
 """Fields that count test images: how many seeds they take depends on how many images the scale has."""
 
+NEGLIGIBLE = dict.fromkeys((*TEST_IMAGE_FIELDS, "count_accuracy", "device_nmse"), 0.02)
+"""Differences that nobody would call one, by field; of others none is."""
+
+Source = Literal["paper", "ours"]
+"""Who says it."""
 Where = dict[str, Any]
 """Fields that tell one row from the others."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper about two rows of a result, A and B."""
+    """A sentence about two rows of a result, A and B: the paper's, or one that we add."""
 
     says: str
     field: str
@@ -40,6 +51,22 @@ class Claim:
     """A is larger than B, or they are near each other."""
     margin: float = 0.0
     """By how much larger, or how near."""
+    source: Source = "ours"
+    section: str = ""
+    """Where the paper says it."""
+
+    def __post_init__(self) -> None:
+        assert (self.source == "paper") == bool(self.section)  # what the paper says, it says somewhere
+
+    @property
+    def common(self) -> Where:
+        """What A and B share: rows that have it, or nothing there, belong to the comparison."""
+        return {name: value for name, value in self.a.items() if self.b.get(name) == value}
+
+    @property
+    def tolerance(self) -> float:
+        """Up to where two rows of the comparison are alike."""
+        return self.margin if self.kind == "near" else max(self.margin, NEGLIGIBLE.get(self.field, 0.0))
 
     @property
     def criterion(self) -> str:
@@ -51,21 +78,34 @@ class Claim:
         return scale.seeds_for_points if self.field in TEST_IMAGE_FIELDS else LEAST_SEEDS
 
 
-def judge(claims: Sequence[Claim], rows: Sequence[Row], scale: Scale) -> list[Row]:
-    """Return a row for each claim whose numbers were measured: both with their spread, and a verdict at this scale."""
+def judge(claims: Sequence[Claim], rows: Sequence[Row], scale: Scale, source: Source | None = None) -> list[Row]:
+    """Return a row for each claim whose numbers were measured: both with their spread, and a verdict at this scale.
+
+    Args:
+        claims: Of the result.
+        rows: What the result measured.
+        scale: Where.
+        source: Whose claims; everybody's if None.
+    """
     found = []
     for claim in claims:
         a, b = _row(rows, claim.a), _row(rows, claim.b)
-        if a is not None and b is not None and claim.field in a and claim.field in b:
-            found.append(_judged(claim, a, b, scale))
+        known = a is not None and b is not None and claim.field in a and claim.field in b
+        if known and source in (None, claim.source):
+            found.append(_judged(claim, a, b, [row for row in rows if _belongs(row, claim)], scale))
     return found
+
+
+def _belongs(row: Row, claim: Claim) -> bool:
+    """Tell whether a row is part of what a claim compares."""
+    return row.get(claim.field) is not None and all(row.get(k) in (v, None) for k, v in claim.common.items())
 
 
 def _row(rows: Sequence[Row], where: Where) -> Row | None:
     return next((row for row in rows if all(k in row and row[k] == v for k, v in where.items())), None)
 
 
-def _judged(claim: Claim, a: Row, b: Row, scale: Scale) -> Row:
+def _judged(claim: Claim, a: Row, b: Row, compared: Sequence[Row], scale: Scale) -> Row:
     name = claim.field
     differences = _differences(a.get(f"{name}_values", ()), b.get(f"{name}_values", ()))
     needed = claim.seeds_needed(scale)
@@ -76,8 +116,12 @@ def _judged(claim: Claim, a: Row, b: Row, scale: Scale) -> Row:
         verdict = f"undecided on {scale.name}: {seeds}, needs {needed}"
     else:
         verdict = f"{_verdict(claim, *interval(differences))} on {scale.name}"
+        if verdict.startswith("contradicted") and all_tie(claim, compared):
+            takes = f"it takes a set-up in which some differ by more than {claim.tolerance:g}"
+            verdict = f"cannot judge: all schemes tie here, on {scale.name}; {takes}"
     return {
         "claim": claim.says,
+        "section": claim.section,
         "a": describe(claim.a),
         "a_value": a[name],
         "a_value_std": a.get(f"{name}_std"),
@@ -87,6 +131,20 @@ def _judged(claim: Claim, a: Row, b: Row, scale: Scale) -> Row:
         "margin": claim.criterion,
         "verdict": verdict,
     }
+
+
+def all_tie(claim: Claim, compared: Sequence[Row]) -> bool:
+    """Tell whether all rows of a comparison end alike, each pair within the margin or the noise."""
+    return all(_tie(claim, one, other) for one, other in combinations(compared, 2))
+
+
+def _tie(claim: Claim, one: Row, other: Row) -> bool:
+    name = claim.field
+    if abs(one[name] - other[name]) <= claim.tolerance:
+        return True
+    differences = _differences(one.get(f"{name}_values", ()), other.get(f"{name}_values", ()))
+    low, high = interval(differences) if len(differences) >= LEAST_SEEDS else (0.0, 0.0)
+    return low <= 0 <= high
 
 
 def _differences(a: Sequence[float | None], b: Sequence[float | None]) -> list[float]:
@@ -114,6 +172,7 @@ def _verdict(claim: Claim, low: float, high: float) -> Literal["seen", "contradi
 NAMES = {
     "perfect": "perfect aggregation",
     "amp-da": "AMP-DA",
+    "amp-da-net": "AMP-DA-Net",
     "gamp-net": "GAMP-Net",
     "trimmed-mean": "trimmed mean",
     "majority-vote": "majority vote",
@@ -147,8 +206,26 @@ def describe(where: Where) -> str:
     return text + (f" at {where['snr_db']:g} dB" if "snr_db" in where else "")
 
 
+TITLES: dict[Source, str] = {"paper": "The paper claims", "ours": "We add"}
+
+
+def claim_tables(judged: Mapping[Source, list[Row]], first: Mapping[str, str] | None = None) -> tuple[Table, ...]:
+    """Return a table of what the paper claims and one of what we add, where there is something to show.
+
+    Args:
+        judged: Rows of `judge`, by who says it.
+        first: Columns before the others, by field.
+    """
+    tables = []
+    for source, title in TITLES.items():
+        where = {"section": "where"} if source == "paper" else {}
+        columns = {**(first or {}), "claim": title.lower(), **where, **HEADINGS}
+        note = NOTE if not tables else ""
+        tables += [Table(title, columns, judged[source], note)] if judged.get(source) else []
+    return tuple(tables)
+
+
 HEADINGS = {
-    "claim": "the paper says",
     "a": "A",
     "a_value": "value",
     "b": "B",
@@ -159,6 +236,7 @@ HEADINGS = {
 NOTE = (
     "Values are means ± standard deviations over the seeds; pairs of equal seed are compared. Seen: the difference meets the "
     "margin with 95 % confidence by Student's t. Contradicted: it does not, with the same confidence. Undecided: the seeds "
-    "do not tell. A claim that two are near is a test of equivalence, two one-sided tests. Not judged: an older version did "
-    "not keep the value of each seed; the command measures it again."
+    "do not tell. Cannot judge: it would be contradicted, but all schemes of the comparison end alike here, within the "
+    "margin or the noise, so that this set-up tells nothing of them. A claim that two are near is a test of equivalence, two "
+    "one-sided tests. Not judged: an older version did not keep the value of each seed; the command measures it again."
 )

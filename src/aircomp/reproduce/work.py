@@ -11,6 +11,7 @@ from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
 from aircomp.data.images import load
+from aircomp.device.local import num_steps
 from aircomp.device.update import FlatModel
 from aircomp.fl.central import CentralSettings, train_centrally
 from aircomp.fl.configure import configure
@@ -32,18 +33,22 @@ from aircomp.train.collect import collect
 from aircomp.train.evaluate import Plan, evaluate
 from aircomp.train.fit import pretrain
 from aircomp.train.fragments import load_round, round_files
-from aircomp.train.recipe import load_preset
+from aircomp.train.paper import PRESETS as PAPER_PRESETS
+from aircomp.train.paper import PaperTrainingSettings, pretrain_paper
+from aircomp.train.recipe import PRESETS, PretrainSettings
 
 
-def run_job(job: Job, work: Path) -> Payload:
-    """Do one job."""
+def run_job(job: Job, work: Path, device: str = "cpu") -> Payload:
+    """Do one job; those of `ON_DEVICE` compute where they are told, which is no part of what they are."""
     with one_thread():
-        return KINDS[job.kind](job, work)
+        if job.kind in ON_DEVICE:
+            return ON_DEVICE[job.kind](job, work, device)
+        return ON_CPU[job.kind](job, work)
 
 
-def simulate_job(job: Job, work: Path) -> Payload:
+def simulate_job(job: Job, work: Path, device: str) -> Payload:
     """One federated run; `params`: preset and settings. Jobs needed are the layer it uses and the model it begins from."""
-    experiment = _experiment(job, work)
+    experiment = _experiment(job, work, device)
     run = simulate(experiment)
     return {"rows": [run.row], "curve": curve_of(run)}
 
@@ -53,24 +58,35 @@ def curve_of(run: Simulation) -> list[list[float]]:
     return [[r["round"], r["test_accuracy"]] for r in run.metrics if r.get("test_accuracy") is not None]
 
 
-def treatments_job(job: Job, work: Path) -> Payload:
-    """One federated run, tested under every treatment of buffers; `params`: preset, settings, rounds to test after."""
-    experiment = _experiment(job, work)
+def treatments_job(job: Job, work: Path, device: str) -> Payload:
+    """One federated run, tested under two treatments of buffers; `params`: preset, settings, rounds to test after.
+
+    The run has a directory of its own, so that a job that was killed goes on where it stopped.
+    """
+    experiment = _experiment(job, work, device).changed(checkpoint_seconds=0)
     data = load(experiment.data.name)
     module = build_model(experiment, data)
     if experiment.start:
         load_start(module, Path(experiment.start))
-    samples = partition_of(experiment, data).base_station
-    treatments = Treatments(module, data, samples, experiment.local.steps, job.params["tested"])
-    run = simulate(experiment, dataset=data, on_round=treatments.on_round)
+    steps = num_steps(partition_of(experiment, data).devices.shape[1], experiment.local)
+    out = job.directory(work)
+    treatments = Treatments(module.to(device), data, steps, job.params["tested"], out)
+    run = simulate(experiment, dataset=data, out=out, resume=True, on_round=treatments.on_round)
+    if treatments.rounds_done < len(run.metrics):  # all rounds were done before
+        treatments.load(len(run.metrics))
     rows = [run.row | row for row in treatments.summary()]
-    kept = {"rounds": treatments.rows, "num_active": _counted(run.metrics), "local_steps": experiment.local.steps}
-    return {"rows": rows} | kept
+    return {
+        "rows": rows,
+        "rounds": treatments.rows,
+        "num_active": _counted(run.metrics),
+        "local_steps": steps,
+        "curve": curve_of(run),
+    }
 
 
-def disturbed_job(job: Job, work: Path) -> Payload:
+def disturbed_job(job: Job, work: Path, device: str) -> Payload:
     """One federated run whose aggregate is shortened and noisy on purpose; `params`: as of simulate, length and noise."""
-    experiment = _experiment(job, work)
+    experiment = _experiment(job, work, device)
     disturbance = Disturbance(job.params["length"], job.params["noise"], experiment.seed)
     return {"rows": [simulate(experiment, after=disturbance).row]}
 
@@ -80,24 +96,25 @@ def _counted(metrics: Sequence[Record]) -> list[list[float]]:
     return [[r["num_active"], r["num_active_hat"]] for r in metrics if "num_active_hat" in r]
 
 
-def central_job(job: Job, work: Path) -> Payload:
+def central_job(job: Job, work: Path, device: str) -> Payload:
     """Train a preset's model centrally; `params`: preset, settings of the run, and those of the training."""
     experiment = configure(job.params["preset"], job.params["settings"])
     data = load(experiment.data.name)
     settings = CentralSettings(**job.params["central"])
     out = job.directory(work)
     out.mkdir(parents=True, exist_ok=True)
-    return {"rows": [train_centrally(build_model(experiment, data), data, settings, seed=experiment.seed, out=out)]}
+    module = build_model(experiment, data).to(device)
+    return {"rows": [train_centrally(module, data, settings, seed=experiment.seed, out=out)]}
 
 
-def scaled_job(job: Job, work: Path) -> Payload:
+def scaled_job(job: Job, work: Path, device: str) -> Payload:
     """Test a centrally trained model with its running statistics scaled; `params`: the factors."""
     (start,) = job.needs
     experiment = configure(start.params["preset"], start.params["settings"])
     data = load(experiment.data.name)
     module = build_model(experiment, data)
     load_start(module, start.directory(work))
-    model = FlatModel(module)
+    model = FlatModel(module.to(device))
     weights, buffers = model.weights.clone(), model.read_buffers()
     rows = []
     for scale in job.params["scales"]:
@@ -110,37 +127,47 @@ READS = {"pretrain": "encode.layer", "central": "start"}
 """The setting that names what a federated run takes from a job of this kind."""
 
 
-def _experiment(job: Job, work: Path) -> Experiment:
+def _experiment(job: Job, work: Path, device: str) -> Experiment:
     taken = {READS[need.kind]: str(need.directory(work)) for need in job.needs}
-    return configure(job.params["preset"], {"engine": "serial"} | job.params["settings"] | taken)
+    return configure(job.params["preset"], {"engine": "serial", "device": device} | job.params["settings"] | taken)
 
 
-def collect_job(job: Job, work: Path) -> Payload:
+def collect_job(job: Job, work: Path, device: str) -> Payload:
     """Save the fragments of a run; `params`: preset, settings, raw."""
     out = job.directory(work)
-    settings = {"engine": "serial"} | job.params["settings"]
+    settings = {"engine": "serial", "device": device} | job.params["settings"]
     collect(job.params["preset"], out, raw=job.params["raw"], overwrite=True, **settings)
     return {"rows": [{"rounds": len(round_files(out))}]}
 
 
-def pretrain_job(job: Job, work: Path) -> Payload:
+def pretrain_job(job: Job, work: Path, device: str) -> Payload:
     """Train a layer on the fragments that it needs; `params`: preset and settings of pretraining."""
-    settings = load_preset(job.params["preset"]).changed(**job.params["settings"])
-    fragments = [need.directory(work) for need in job.needs]
-    layer = pretrain(fragments, settings, job.directory(work), overwrite=True)
+    settings = training_settings(job)
+    fragments, out = [need.directory(work) for need in job.needs], job.directory(work)
+    if isinstance(settings, PaperTrainingSettings):
+        layer = pretrain_paper(fragments, settings, out, overwrite=True, device=device)
+    else:
+        layer = pretrain(fragments, settings, out, overwrite=True, device=device)
     return {"rows": layer.training["test"], "training": {k: v for k, v in layer.training.items() if k != "rounds"}}
 
 
-def evaluate_job(job: Job, work: Path) -> Payload:
+def training_settings(job: Job) -> PaperTrainingSettings | PretrainSettings:
+    """Return the recipe of a training: the paper's or its authors', or one of our own network."""
+    preset = job.params["preset"]
+    known = PAPER_PRESETS if preset in PAPER_PRESETS.names() else PRESETS
+    return known.load(preset).changed(**job.params["settings"])
+
+
+def evaluate_job(job: Job, work: Path, device: str) -> Payload:
     """Decode saved rounds; `params` are those of `train.evaluate.Plan`. A second job needed is the layer."""
     fragments, *layers = job.needs
     layer = layers[0].directory(work) if layers else None
-    return {"rows": evaluate(fragments.directory(work), Plan(layer=layer, **job.params))}
+    return {"rows": evaluate(fragments.directory(work), Plan(layer=layer, device=device, **job.params))}
 
 
 def geometry_job(job: Job, work: Path) -> Payload:
-    """Measure the codebook of a trained layer, or of the bundled one."""
-    layer = CommunicationLayer.load(job.needs[0].directory(work) if job.needs else None)
+    """Measure the codebook of a trained layer; without one that it needs, of the package's that `params` name."""
+    layer = CommunicationLayer.load(job.needs[0].directory(work) if job.needs else job.params.get("layer"))
     correlation = (layer.codebook @ layer.codebook.T).abs().double()
     off = correlation - torch.diag(correlation.diagonal())
     half = len(off) // 2
@@ -187,18 +214,23 @@ def _rounded(values: torch.Tensor) -> list[Any]:
     return (values * 1e4).round().div(1e4).tolist()
 
 
-KINDS: dict[str, Callable[[Job, Path], Payload]] = {
+ON_DEVICE: dict[str, Callable[[Job, Path, str], Payload]] = {
     "simulate": simulate_job,
     "treatments": treatments_job,
     "central": central_job,
     "scaled": scaled_job,
     "disturbed": disturbed_job,
-    "bias": bias_of,
-    "exchanged": exchanged_job,
-    "faded": faded_job,
     "collect": collect_job,
     "pretrain": pretrain_job,
     "evaluate": evaluate_job,
+}
+"""Jobs that compute on a GPU if asked to."""
+ON_CPU: dict[str, Callable[[Job, Path], Payload]] = {
+    "bias": bias_of,
+    "exchanged": exchanged_job,
+    "faded": faded_job,
     "geometry": geometry_job,
     "quantize": quantize_job,
 }
+"""Jobs of seconds, which are always computed on the CPU."""
+KINDS = (*ON_DEVICE, *ON_CPU)

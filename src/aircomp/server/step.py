@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from aircomp.common.settings import NeedsTable, Settings, needs
@@ -34,6 +34,18 @@ class ServerSettings(Settings):
     """fedadam, fedyogi: τ, added to the root of the second moment; smaller adapts more."""
     include_base_station: bool = False
     """Whether the base station's own update takes part in the aggregate; who aggregates acts on it, not `step`."""
+    base: Literal["own-data", "first-device"] = "own-data"
+    """What the base station builds the quantiser from. own-data: an update of its own, from images that no device holds
+    (paper: D_0). first-device: the message of the first active device, which reaches it outside the radio, as in the
+    authors' code; devices then hold all images."""
+
+    @model_validator(mode="after")
+    def _has_an_update_to_include(self) -> "ServerSettings":
+        if self.include_base_station and self.base == "first-device":
+            raise ValueError(
+                "include_base_station = true, but with base = 'first-device' the base station has no update; turn one off"
+            )
+        return self
 
 
 @dataclass(frozen=True)

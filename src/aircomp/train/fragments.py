@@ -8,6 +8,7 @@
 A directory that holds only the first three works.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.common.artefact import Content, expect_tensor, read_tensors, write_json, write_tensors
+from aircomp.common.artefact import Content, expect_tensor, read_json, read_tensors, write_json, write_tensors
 from aircomp.errors import ArtefactError
 
 MAX_DEVICES, MAX_CODEWORDS, MAX_LAYERS = 100_000, 32_767, 32_768
@@ -74,6 +75,16 @@ def save_round(directory: Path, index: int, fragments: FragmentRound) -> None:
 def write_description(directory: Path, config: dict[str, Any], order: str) -> None:
     """Write fragments.json: the configuration that made the rounds and the codeword order."""
     write_json(directory / "fragments.json", {"config": config, "order": order})
+
+
+def saved_order(directory: Path) -> str:
+    """Return the order of the codewords in a directory's rounds; popularity where nothing is said."""
+    path = directory / "fragments.json"
+    said = read_json(path) if os.path.lexists(path) else {}
+    order = said.get("order", "popularity") if isinstance(said, dict) else None
+    if order not in ("popularity", "none", "cosine"):
+        raise ArtefactError(f"{path} tells no order of the codewords; expected popularity, none or cosine")
+    return order
 
 
 def round_files(directory: Path) -> list[Path]:

@@ -21,7 +21,7 @@ from aircomp.decode.side import STRENGTH
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.quantize.codebook import QuantizeSettings, build, codeword_order
 from aircomp.quantize.nearest import nearest
-from aircomp.train.fragments import MAX_CODEWORDS, FragmentRound, load_round, round_files
+from aircomp.train.fragments import MAX_CODEWORDS, FragmentRound, load_round, round_files, saved_order
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,9 @@ class OrderSettings(BatchesSettings):
     """How saved rounds are quantised and how many of their slots are used, for a communication layer of any form."""
 
     order: Order = "popularity"
-    """Order of the codewords: most popular first, as they were drawn (none), or similar directions side by side."""
+    """Order of the codewords: most popular first, as k-means++ drew them (none), or similar directions side by side. With
+    none, rounds that were saved in another order are quantised anew where they hold raw fragments; otherwise all rounds of
+    a directory get one shuffle, the same for each."""
     curvature_aware: bool = False
     """Quantise anew in a space where directions of low variance weigh more; needs raw fragments."""
     train_samples: int | None = Field(default=None, ge=1)
@@ -186,7 +188,8 @@ def load_rounds(directories: Sequence[Path], settings: OrderSettings, *, seed: i
         ConfigError: If a directory is given twice, or there are fewer than three rounds.
     """
     files = training_files(directories)
-    rounds = [_load(path, settings, seed, index) for index, path in enumerate(files)]
+    places = {folder: place for place, folder in enumerate(dict.fromkeys(path.parent for path in files))}
+    rounds = [_load(path, settings, seed, index, places[path.parent]) for index, path in enumerate(files)]
     for path, loaded in zip(files, rounds, strict=True):
         if loaded.quant_codebook.shape != rounds[0].quant_codebook.shape:
             raise ArtefactError(
@@ -239,16 +242,24 @@ def deal(rounds: Sequence[R], settings: BatchesSettings, *, rng: torch.Generator
     return shuffled[:train], shuffled[train : train + validation], shuffled[train + validation :]
 
 
-def _load(path: Path, settings: OrderSettings, seed: int, index: int) -> TrainingRound:
-    saved = load_round(path)
+def _load(path: Path, settings: OrderSettings, seed: int, index: int, place: int) -> TrainingRound:
+    """Read round `index` of all, of the directory at `place`."""
+    saved, drawn = load_round(path), saved_order(path.parent) == "none"
     name = f"{path.resolve().parent.name}/{path.stem}"
-    if settings.curvature_aware or settings.num_codewords not in (None, saved.num_codewords):
+    changed = settings.curvature_aware or settings.num_codewords not in (None, saved.num_codewords)
+    as_drawn = settings.order == "none"
+    if changed or (as_drawn and not drawn and saved.fragments is not None):
         rng = rngs.generator(seed, "curvature-aware codebook", index)
+        order = "none" if as_drawn else "popularity"
         try:
-            saved = requantize(saved, settings.num_codewords, curvature_aware=settings.curvature_aware, rng=rng)
+            saved = requantize(
+                saved, settings.num_codewords, curvature_aware=settings.curvature_aware, order=order, rng=rng
+            )
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
-    saved = arrange(saved, settings.order, rng=rngs.generator(seed, "codeword order", index))
+        drawn = as_drawn
+    if not (as_drawn and drawn):
+        saved = arrange(saved, settings.order, rng=rngs.generator(seed, "codeword order", place))
     raw = None if saved.fragments is None else saved.fragments.mean(dim=0)
     left = None if saved.fragments is None else _distortion(saved.fragments, saved.quant_codebook[saved.indices])
     groups = _groups(saved, path) if isinstance(settings, RoundsSettings) and settings.side_information else {}
@@ -278,8 +289,10 @@ def arrange(saved: FragmentRound, order: Order, *, rng: torch.Generator) -> Frag
 
     Args:
         saved: A round, in whatever order it was collected.
-        order: Most popular first, a chain of similar directions, or `none`: at random, so that neither the rank nor
-            the neighbour of a codeword tells anything.
+        order: Most popular first, similar directions side by side, or `none`: shuffled. The order in which k-means++ drew
+            the codewords is not saved with a round that has another one. So the caller gives equal generators for all
+            rounds of a collection, which makes one shuffle of them, not a new one in every round. If the rounds were
+            saved most popular first, a codeword keeps its rank in every round then, and loses its neighbours alone.
         rng: For `none`.
     """
     n = saved.num_codewords
@@ -298,7 +311,12 @@ def arrange(saved: FragmentRound, order: Order, *, rng: torch.Generator) -> Frag
 
 
 def requantize(
-    saved: FragmentRound, num_codewords: int | None = None, *, curvature_aware: bool = False, rng: torch.Generator
+    saved: FragmentRound,
+    num_codewords: int | None = None,
+    *,
+    curvature_aware: bool = False,
+    order: Order = "popularity",
+    rng: torch.Generator,
 ) -> FragmentRound:
     """Build the round's quantisation codebook anew from the base station's raw fragments, and quantise with it.
 
@@ -306,6 +324,7 @@ def requantize(
         saved: A round with raw fragments.
         num_codewords: Codewords of the new codebook; as many as before if not given.
         curvature_aware: Cluster in a space where directions of low variance weigh more.
+        order: Of the new codewords; none: as they are drawn.
         rng: For the seeds of the clusters.
 
     Raises:
@@ -317,6 +336,7 @@ def requantize(
         fragment_length=saved.quant_codebook.shape[1],
         num_codewords=num_codewords or saved.num_codewords,
         curvature_aware=curvature_aware,
+        order=order,
     )
     quantizer = build(saved.bs_fragments, settings, rng=rng)
     return replace(
