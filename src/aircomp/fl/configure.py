@@ -84,8 +84,8 @@ def check_buffers(policy: Buffers, uplink: Uplink) -> None:
 def heard_by(experiment: Experiment, given: Collection[str]) -> Experiment:
     """Choose an uplink for a fading channel where the user gave none.
 
-    Signals that arrive in phase are heard by `widened`, others by `blind`. The scheme of the preset `digits` is made for white
-    noise, so who asks for fading alone gets a receiver for it.
+    Signals that arrive in phase are heard by `widened`, others by `blind`. The scheme of the preset `digits` is made for
+    white noise, so who asks for fading alone gets a receiver for it.
 
     Args:
         experiment: The settings.
