@@ -30,17 +30,17 @@ SHORT |= {"data.validation_samples": 64, "data.test_samples": 64}
 TRAINED = Job("pretrain", {"preset": "short", "settings": SHORT}, (COLLECTED,))
 FEDERATED = (
     {"uplink": "perfect"},
-    NOISY | {"uplink": "amp-da", "aggregate.readout": "integers"},
     NOISY | {"uplink": "gamp", "aggregate.rule": "trimmed-mean", "corruption.kind": "noise", "feedback.kind": "off"},
 )
 TRAINED_LAYER = NOISY | {"uplink": "amp-da-net", "aggregate.readout": "unbiased", "air.repeat": "auto"}
-BUFFERED = TWO_ROUNDS | NOISY | {"uplink": "amp-da", "model.name": "vgg", "model.width": 4, "local.steps": 3}
+CLASSICAL = NOISY | {"uplink": "amp-da", "aggregate.readout": "integers"}
+BUFFERED = TWO_ROUNDS | NOISY | {"uplink": "gamp", "model.name": "vgg", "model.width": 4, "local.steps": 3}
 DECODED = {"decoders": ["amp-da", "amp-da-net", "gamp"], "snr_db": [5.0], "snr_reference": "slot", "num_slots": 40}
 START = Job(
     "central",
     {"preset": "digits", "settings": {"model.name": "vgg", "model.width": 4}, "central": {"epochs": 3}},
 )
-CHANGED = {"analog", "matched", "rate", "amp-da-net"}
+CHANGED = {"analog", "matched", "rate", "amp-da", "amp-da-net"}
 """Uplinks, energies and sizes that have another version than the first."""
 EXCHANGED = {"readouts": ["auto"], "snr_db": 0.0, "rounds": 1, "seed": 0}
 JOBS = {
@@ -65,6 +65,7 @@ JOBS = {
         )
     ],
     "analog": [Job("exchanged", {"uplink": {"name": "analog"}} | EXCHANGED, (COLLECTED,))],
+    "amp-da": [Job("simulate", {"preset": "digits", "settings": TWO_ROUNDS | CLASSICAL})],
     "amp-da-net": [Job("simulate", {"preset": "digits", "settings": TWO_ROUNDS | TRAINED_LAYER})],
     "faded": [
         Job("faded", {"uplink": uplink, "power": power, "antennas": 4, "snr_db": 5.0, "seed": 0, "slots": 40})
