@@ -78,7 +78,7 @@ def test_the_other_kernels_are_measured_too(decode_rows):
     names = [r["contender"] for r in decode_rows if "times_plain" in r]
     compiled = [f"{name}, compiled kernels beside torch" for name in ("gamp", "gamp-net")]
     others = ["rounding", "quantise ten devices", "quantisation codebook", "gamp-net"]
-    assert names == ["amp-da", "gamp", *compiled, *others]
+    assert names == ["gamp", *compiled, *others]
     points = [(r["contender"], r["axis"], r["value"]) for r in decode_rows if "axis" in r]
     assert points[:6] == [(name, "slots", slots) for name in ("amp-da", "gamp") for slots in (4, 8, 16)]
 

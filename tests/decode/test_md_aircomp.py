@@ -6,10 +6,10 @@ import torch
 from aircomp.channel import ChannelSettings, Fading, PowerSettings
 from aircomp.common.gains import GainModel
 from aircomp.decode import md_aircomp as module
-from aircomp.decode.amp_da import start_activity
 from aircomp.decode.md_aircomp import MdAirComp, MdAirCompSettings
 from aircomp.decode.receiver import Reception
 from aircomp.decode.rounding import round_to_sum
+from aircomp.decode.slab import start_activity
 from aircomp.errors import ConfigError
 from aircomp.plain.md_aircomp import md_aircomp as plain
 from helpers.draws import accuracy, seeded

@@ -36,11 +36,11 @@ PUBLISHED = Job(
 )
 FEDERATED = (
     {"uplink": "perfect"},
-    NOISY | {"uplink": "amp-da", "aggregate.readout": "integers"},
     NOISY | {"uplink": "gamp", "aggregate.rule": "trimmed-mean", "corruption.kind": "noise", "feedback.kind": "off"},
 )
 TRAINED_LAYER = NOISY | {"uplink": "gamp-net", "aggregate.readout": "unbiased", "air.repeat": "auto"}
-BUFFERED = TWO_ROUNDS | NOISY | {"uplink": "amp-da", "model.name": "vgg", "model.width": 4, "local.steps": 3}
+CLASSICAL = NOISY | {"uplink": "amp-da", "aggregate.readout": "integers"}
+BUFFERED = TWO_ROUNDS | NOISY | {"uplink": "gamp", "model.name": "vgg", "model.width": 4, "local.steps": 3}
 DECODED = {
     "decoders": ["amp-da", "gamp-net", "gamp", "amp-da-net"],
     "snr_db": [5.0],
@@ -51,7 +51,7 @@ START = Job(
     "central",
     {"preset": "digits", "settings": {"model.name": "vgg", "model.width": 4}, "central": {"epochs": 3}},
 )
-CHANGED = {"analog", "matched", "rate", "amp-da-net", "gamp-net"}
+CHANGED = {"analog", "matched", "rate", "amp-da", "amp-da-net", "gamp-net"}
 """Uplinks, energies and sizes that have a version."""
 EXCHANGED = {"readouts": ["auto"], "snr_db": 0.0, "rounds": 1, "seed": 0}
 JOBS = {
@@ -76,6 +76,7 @@ JOBS = {
         )
     ],
     "analog": [Job("exchanged", {"uplink": {"name": "analog"}} | EXCHANGED, (COLLECTED,))],
+    "amp-da": [Job("simulate", {"preset": "digits", "settings": TWO_ROUNDS | CLASSICAL})],
     "amp-da-net": [
         Job("simulate", {"preset": "digits", "settings": TWO_ROUNDS | NOISY | {"uplink": "amp-da-net"}}),
         Job("simulate", {"preset": "digits", "settings": TWO_ROUNDS | NOISY | {"uplink": "amp-da-net"}}, (PUBLISHED,)),

@@ -13,12 +13,10 @@ from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
 from aircomp.decode import native
-from aircomp.decode.amp_da import start_activity
 from aircomp.decode.base import Decoded, Decoder
 from aircomp.decode.rounding import round_to_sum
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.layer import CommunicationLayer
-from aircomp.plain import amp_da as plain_amp_da
 from aircomp.plain import gamp as plain_gamp
 from aircomp.plain import quantize as plain_quantize
 from aircomp.plain import rounding as plain_rounding
@@ -35,33 +33,21 @@ def bench_decode(num_slots: int, repeats: int) -> list[Row]:
     fragments = torch.randn(NUM_ACTIVE + 1, num_slots, 20, generator=rng) ** 3  # heavy-tailed, as updates are
     quantizer = build(fragments[0], QuantizeSettings(), rng=rngs.generator(0, "bench codebook"))
     counts = count(nearest(fragments[1:], quantizer.codebook), NUM_CODEWORDS)
-    books = {kind: make_codebook(kind, NUM_CODEWORDS, USES, rng=rng) for kind in ("bernoulli", "two-bases")}
     layer = CommunicationLayer.load()
-    books["learned"], network = layer.codebook, layer.decoder()
+    network = layer.decoder()
+    books = {"two-bases": make_codebook("two-bases", NUM_CODEWORDS, USES, rng=rng), "learned": layer.codebook}
     received = {
         k: transmit(counts, book, snr_db=10.0, rng=rngs.generator(0, "bench noise")) for k, book in books.items()
     }
-    decoders = {
-        name: make_decoder(name, books[kind]) for name, kind in (("amp-da", "bernoulli"), ("gamp", "two-bases"))
-    }
-    popularity = quantizer.popularity
-    soft = decoders["gamp"].decode(received["two-bases"], popularity).mean
+    gamp, popularity = make_decoder("gamp", books["two-bases"]), quantizer.popularity
+    soft = gamp.decode(received["two-bases"], popularity).mean
     draws = torch.rand(NUM_CODEWORDS, 6, dtype=torch.float64, generator=rng)
     few, some = min(20, num_slots), min(500, num_slots)
-    activity = start_activity(NUM_CODEWORDS, USES)
 
     # (fast, slots of it, plain, slots of it)
     pairs: dict[str, tuple[Callable[[], object], int, Callable[[], object], int]] = {
-        "amp-da": (
-            lambda: decoders["amp-da"].decode(received["bernoulli"], popularity),
-            num_slots,
-            lambda: plain_amp_da.amp_da(
-                received["bernoulli"][:few], books["bernoulli"], largest=20, start_activity=activity
-            ),
-            few,
-        ),
         "gamp": (
-            lambda: decoders["gamp"].decode(received["two-bases"], popularity),
+            lambda: gamp.decode(received["two-bases"], popularity),
             num_slots,
             lambda: plain_gamp.gamp(
                 received["two-bases"][:few],
@@ -73,9 +59,9 @@ def bench_decode(num_slots: int, repeats: int) -> list[Row]:
             few,
         ),
         "gamp, compiled kernels beside torch": (
-            lambda: decoders["gamp"].decode(received["two-bases"], popularity),
+            lambda: gamp.decode(received["two-bases"], popularity),
             num_slots,
-            lambda: without_kernels(decoders["gamp"], received["two-bases"], popularity),
+            lambda: without_kernels(gamp, received["two-bases"], popularity),
             num_slots,
         ),
         "gamp-net, compiled kernels beside torch": (

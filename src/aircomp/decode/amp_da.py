@@ -1,246 +1,249 @@
-r"""AMP-DA, the baseline: MD-AirComp's decoder (Qiao et al. 2024), for real signals and one antenna.
+r"""AMP-DA, the baseline: MD-AirComp's decoder (Qiao et al. 2024) as the authors of AMP-DA-Net run it (Tarizzo et al. 2025).
 
 Generalised approximate message passing (the paper, Sec. III-E, output and input block, without the learned parts) under
-the prior $(1-\alpha)\delta_0 + \alpha\,\mathcal U\{1, \dots, M\}$. It knows no popularity: the activity $\alpha$ starts
-equal everywhere and every iteration replaces it by its posterior, the noise variance likewise. As published, the noise
-variance and the rule for stopping belong to the round, so every iteration visits all slots, a chunk at a time.
+the prior $(1-\alpha)\delta_0 + \alpha\,\mathcal U\{1, \dots, 16\}$. It is told neither the popularity nor the number of
+devices: $\alpha$ and the noise variance $\sigma^2$ start at constants, and every iteration replaces them by what it sees.
+
+    a round's slots ──► batches of 64 consecutive ones, which share α (one a codeword), σ² and the rule for stopping
+
+    x̂, ν ──► output block ──► z, v ──► input block ──► R, ψ ──► posterior ──► x̂, ν, α, σ²      up to 50 times
+
+Batches know nothing of each other, so several are computed at once. The numbers are those of the authors' `amp_da`
+(github.com/tonytarizzo/AMP-DA-Net, commit 3b886bf), which `tests/decode/reference/` holds. There is one exception: in
+float32 their bound of $1 - 10^{-10}$ on $\alpha$ rounds to one, and a codeword that reaches it is in use for good. Here
+$1 - \alpha$ is kept beside $\alpha$, so that float32 follows float64.
 """
 
 import math
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor
 
-from aircomp.common.checks import check_choice
 from aircomp.common.settings import Settings
-from aircomp.decode.base import BaseDecoder, Decoded, Observation, PerCodeword, PerUse, check_codebook
+from aircomp.common.threads import spread
+from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook
 from aircomp.decode.heard import MIN_VAR, hear
+from aircomp.decode.slab import slab_moments, start_activity
 
-CHUNK = 256  # slots computed at a time: bounds the temporaries, changes nothing else
-_START_NOISE = 100.0  # σ² before the first iteration, as published: trust the prior first
-_PATIENCE = 15  # iterations before a rising residual stops the round, as published
-_MAX_LOG_ODDS = math.log(1e10)  # α within 1e-10 of 0 and 1, as published; a bounded α can still change its mind
-_MAX_COUNT = 1000  # of an estimated M: a signal on the wrong scale ends soon, with a wrong answer, not in hours
-_MAX_REACH = 256  # counts summed either side of the nearest one, however wide the pseudo-channel
+LARGEST = 16
+"""M, the largest count of the prior, as in the authors' code, however many devices there are."""
+PATIENCE = 15
+"""Iterations before a residual that rises ends a batch."""
+CHUNK = 512  # slots computed at a time, or one batch: bounds the temporaries, changes nothing else
+_START_NOISE = 100.0  # σ² before the first iteration: trust the prior first
+_MIN_ACTIVITY = 1e-10  # α stays so far from 0 and 1, and can still change its mind
 _MAX_STATE = 1e9  # of z: message passing that explodes stays finite; no signal within range comes near
+
+OfCodewords = Float[Tensor, "batches slots codewords"]
+"""A number for every codeword of every slot of some batches."""
+OfUses = Float[Tensor, "batches slots uses"]
+"""A number for every channel use of every slot of some batches."""
 
 
 class AmpDaSettings(Settings):
-    """Options of MD-AirComp's decoder; the defaults are the published ones."""
+    """Options of AMP-DA; the defaults are those of the authors of AMP-DA-Net."""
 
     damping: float = Field(default=0.3, ge=0, lt=1)
     """Share of the old state that each iteration keeps."""
     max_iterations: int = Field(default=50, ge=1)
-    """The most iterations; from the 16th on, a rising residual of the round ends them earlier."""
+    """The most iterations; from the 16th on, a rising residual of the batch ends them earlier."""
+    batch_slots: int = Field(default=64, ge=1, le=4096)
+    """Consecutive slots that share activity, noise variance and stopping; what is left of a round is a shorter batch."""
 
 
 class AmpDa(BaseDecoder):
-    """MD-AirComp's decoder.
+    """MD-AirComp's decoder, as the authors of AMP-DA-Net run it.
 
     Args:
         codebook: Unit-norm codewords, one a row.
         settings: Its options.
-        activity: Whether every slot learns the activity of its codewords (`slot`, as published), or the slots share
-            one for each codeword (`pooled`, as in the published code of AMP-DA-Net).
     """
 
-    def __init__(
-        self,
-        codebook: Float[Tensor, "codewords uses"],
-        settings: AmpDaSettings | None = None,
-        *,
-        activity: Literal["slot", "pooled"] = "slot",
-    ):
-        check_choice("activity", activity, ("slot", "pooled"))
-        self.codebook, self.settings, self.activity = check_codebook(codebook), settings or AmpDaSettings(), activity
+    def __init__(self, codebook: Float[Tensor, "codewords uses"], settings: AmpDaSettings | None = None):
+        self.codebook, self.settings = check_codebook(codebook), settings or AmpDaSettings()
 
     def infer(self, seen: Observation) -> Decoded:
-        """Estimate the counts of every slot; the popularity only helps to bound the largest count."""
+        """Estimate the counts of every slot; the popularity plays no part, the number of devices only in rounding."""
         heard = hear(self.codebook, seen)
         exact = heard.exact()
-        if exact is not None:
+        if exact is not None:  # a round without noise: what is not explained is at least 100 dB below the signal
             return exact
-        largest = bound_of_counts(heard.received, heard.popularity, heard.codebook, heard.num_active)
-        mean, noise = self._iterate(heard.received, heard.codebook, largest, heard.noise_var)
-        return heard.conclude(mean, noise, heard.num_active)
+        book, size = Book.of(heard.codebook), self.settings.batch_slots
+        groups = list(_groups(heard.received, size))
+        if heard.noise_var is None:
+            settled = spread(lambda y: settle(y, book, self.settings), groups)
+        else:
+            noise = list(_groups(heard.noise_var[:, None], size))
+            settled = spread(lambda y, given: settle(y, book, self.settings, given), groups, noise)
+        mean = torch.cat([s.x_hat.flatten(0, 1) for s in settled])
+        noise_var = torch.cat([s.sigma2.expand(*s.x_hat.shape[:2], 1).flatten() for s in settled])
+        return heard.conclude(mean, noise_var, heard.num_active)
 
-    def _iterate(
-        self, received: Tensor, codebook: Tensor, largest: int, given_noise: Tensor | None
-    ) -> tuple[Float[Tensor, "slots codewords"], Float[Tensor, " slots"]]:
-        """Run the iterations of a round; return the soft counts and the noise variance of every slot."""
-        y = received.split(CHUNK)
-        activity = start_activity(*codebook.shape)
-        states = [_start(part, codebook, math.log(activity / (1 - activity))) for part in y]
-        noise = torch.full_like(received[:, 0], _START_NOISE) if given_noise is None else given_noise
-        kept, best = states, math.inf
-        for t in range(self.settings.max_iterations):
-            variances = noise[:, None].split(CHUNK)
-            steps = [
-                step(s, part, codebook, variance, largest, self.settings.damping)
-                for s, part, variance in zip(states, y, variances, strict=True)
-            ]
-            states = [s.state for s in steps]
-            residual = _round_mean([s.residual for s in steps])
-            if t >= _PATIENCE and residual >= best:
-                break  # and keep the estimate from before the rise
-            kept, best = states, residual
-            if given_noise is None:
-                noise = torch.full_like(noise, max(_round_mean([s.noise_var for s in steps]), MIN_VAR))
-            if self.activity == "pooled":
-                states = _pool_activity(states)
-        return torch.cat([s.x_hat for s in kept]), noise
+
+@dataclass(frozen=True)
+class Book:
+    """The codebook in the forms that message passing needs."""
+
+    rows: Float[Tensor, "codewords uses"]
+    squares: Float[Tensor, "codewords uses"]
+    even: bool
+    """Whether all squares are equal, as in a codebook of ±1: then the channel uses of a slot have one variance."""
+
+    @classmethod
+    def of(cls, codebook: Float[Tensor, "codewords uses"]) -> "Book":
+        """Square the entries."""
+        squares = codebook.square()
+        return cls(codebook, squares, even=bool((squares == squares[0, 0]).all()))
+
+    def over_uses(self, nu: OfCodewords) -> Float[Tensor, "batches slots #uses"]:
+        """Return the variance of every channel use, or the one of all."""
+        return nu.sum(2, keepdim=True) * self.squares[0, 0] if self.even else _times(nu, self.squares)
+
+    def over_codewords(self, kappa: Float[Tensor, "batches slots #uses"]) -> Float[Tensor, "batches slots #codewords"]:
+        """Return the precision of every codeword, or the one of all."""
+        return kappa * self.squares[0].sum() if self.even else _times(kappa, self.squares.T)
 
 
 @dataclass(frozen=True)
 class AmpState:
-    """Where message passing stands (the names are the paper's)."""
+    """Where the message passing of some batches stands (the names are the paper's)."""
 
-    x_hat: PerCodeword
-    nu: PerCodeword
-    signal: PerUse
+    x_hat: OfCodewords
+    nu: OfCodewords
+    signal: OfUses
     """What `x_hat` would have sent."""
-    z: PerUse
-    v: Float[Tensor, "slots 1"]
-    log_odds: Float[Tensor, "#slots codewords"]
-    r"""The activity, as $\log \alpha/(1-\alpha)$: probabilities near one have no room in float32."""
+    z: OfUses
+    v: Float[Tensor, "batches slots #uses"]
+    """One for all channel uses of a slot if the codebook is even."""
+    alpha: Float[Tensor, "batches 1 codewords"]
+    idle: Float[Tensor, "batches 1 codewords"]
+    """1 − α."""
+    sigma2: Float[Tensor, " batches #slots 1"]
+    """One a batch if it is learned, one a slot if it is given."""
+    residual: Float[Tensor, " batches"]
+    """Mean square of what `signal` leaves of the received one."""
+
+    def select(self, batches: Bool[Tensor, " batches"]) -> "AmpState":
+        """Return the state of some of the batches."""
+        return AmpState(*(getattr(self, field.name)[batches] for field in fields(self)))
+
+
+def start(y: OfUses, book: Book, noise_var: Float[Tensor, "batches slots 1"] | None = None) -> AmpState:
+    """Return the state before the first iteration."""
+    batches, slots, _ = y.shape
+    activity = start_activity(*book.rows.shape)
+    x_hat = y.new_full((batches, slots, len(book.rows)), 1.0)
+    return AmpState(
+        x_hat=x_hat,
+        nu=torch.ones_like(x_hat),
+        signal=_times(x_hat, book.rows),
+        z=y,
+        v=torch.ones_like(y[..., :1] if book.even else y),
+        alpha=torch.full_like(x_hat[:, :1], activity),
+        idle=torch.full_like(x_hat[:, :1], 1 - activity),
+        sigma2=y.new_full((batches, 1, 1), _START_NOISE) if noise_var is None else noise_var,
+        residual=y.new_full((batches,), math.inf),
+    )
+
+
+def step(s: AmpState, y: OfUses, book: Book, damping: float, *, learn_noise: bool = True) -> AmpState:
+    r"""Return the state after one iteration (Sec. III-E, output block, input block and EM with all gains at one).
+
+    $$\tilde z = \hat xC - \frac{y - z}{\sigma^2 + v}\,\nu C^{\circ 2}, \quad
+      \psi = \frac{1}{\sigma^2 + v} C^{\circ 2\top}, \quad
+      R = \hat x + \Bigl(\frac{y - z}{\sigma^2 + v} C^\top\Bigr) \oslash \psi$$
+
+    The output block divides by the old variance, the input block by the new one. The noise variance becomes the
+    expected energy of the noise, the mean of $(y-z)^2/(1+v/\sigma^2)^2 + \sigma^2v/(v+\sigma^2)$ over the batch. The
+    authors' floors of 1e-12 under $\sigma^2 + v$ and $\psi$ are left out: $\sigma^2$ alone is never below.
+    """
+    v_new = book.over_uses(s.nu)
+    z_new = s.signal - (y - s.z) / (s.sigma2 + s.v) * v_new
+    z, v = torch.lerp(z_new, s.z, damping).clamp_(-_MAX_STATE, _MAX_STATE), torch.lerp(v_new, s.v, damping)
+    error, kappa = y - z, 1 / (s.sigma2 + v)
+    psi = book.over_codewords(kappa)
+    R = s.x_hat + _times(error * kappa, book.rows.T) / psi
+    x_hat, nu, active, idle = posterior(R, psi, s.alpha, s.idle)
+    signal, sigma2 = _times(x_hat, book.rows), s.sigma2
+    if learn_noise:
+        e = (error / (1 + v / (sigma2 + MIN_VAR))).square() + sigma2 * v / (v + sigma2 + MIN_VAR)
+        sigma2 = e.mean((1, 2), keepdim=True).clamp_min(MIN_VAR)
+    alpha, idle = (chance.mean(1, keepdim=True) for chance in (active, idle))
+    return AmpState(x_hat, nu, signal, z, v, alpha, idle, sigma2, (y - signal).square().mean((1, 2)))
+
+
+def posterior(
+    R: OfCodewords,
+    psi: Float[Tensor, "batches slots #codewords"],
+    alpha: Float[Tensor, "batches 1 codewords"],
+    idle: Float[Tensor, "batches 1 codewords"],
+) -> tuple[OfCodewords, OfCodewords, OfCodewords, OfCodewords]:
+    r"""Return mean and variance of counts seen as $R = x + \mathcal N(0, 1/\psi)$ (Sec. III-E, input block).
+
+    The prior weight of zero is $1 - \alpha$, that of each other count $\alpha/16$. Also return the posterior chances that
+    a count is above zero, and that it is zero.
+    """
+    evidence, slab_mean, slab_var = slab_moments(R, psi, LARGEST)
+    log_odds = evidence.add_(alpha.log() - idle.log())
+    active, idle = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
+    x_hat = active * slab_mean
+    nu = active * slab_var + idle * x_hat * slab_mean
+    for chance in (active, idle):
+        chance.clamp_(_MIN_ACTIVITY, 1 - _MIN_ACTIVITY)
+    return x_hat, nu.clamp_min_(MIN_VAR), active, idle  # rounding can leave a variance slightly below zero
 
 
 @dataclass(frozen=True)
-class Step:
-    """One iteration: the state after it, and what each slot says about the round."""
+class Settled:
+    """What the iterations of some batches come to: all that the authors' function returns."""
 
-    state: AmpState
-    noise_var: Float[Tensor, " slots"]
-    residual: Float[Tensor, " slots"]
-
-
-def step(
-    s: AmpState,
-    y: Float[Tensor, "slots uses"],
-    codebook: Float[Tensor, "codewords uses"],
-    noise_var: Float[Tensor, "slots 1"],
-    largest: int,
-    damping: float,
-) -> Step:
-    r"""Return the state after one iteration (Sec. III-E, output block, input block and EM with all gains at one).
-
-    The variances are averaged over channel uses. For the codebook of MD-AirComp, whose entries all have the same
-    magnitude, this changes nothing; for others it makes the result independent of rotations of the signal space.
-    The noise proposal is the posterior expectation of the noise energy,
-    $\overline{(y-z)^2}/(1+v/\sigma^2)^2 + v\sigma^2/(v+\sigma^2)$.
-    """
-    v_new = s.nu.sum(1, keepdim=True) / y.shape[1]
-    z_new = s.signal - (y - s.z) * (v_new / (noise_var + s.v))
-    z, v = torch.lerp(z_new, s.z, damping).clamp_(-_MAX_STATE, _MAX_STATE), torch.lerp(v_new, s.v, damping)
-    V = noise_var + v
-    error = y - z
-    x_hat, nu, log_odds = slab_posterior(s.x_hat + error @ codebook.T, V, s.log_odds, largest)
-    signal = x_hat @ codebook
-    proposal = error.square().mean(1, keepdim=True) * (noise_var / V).square() + v * noise_var / V
-    residual = (y - signal).square().sum(1)
-    return Step(AmpState(x_hat, nu, signal, z, v, log_odds), proposal[:, 0], residual)
+    x_hat: OfCodewords
+    """Soft counts; of a batch that was stopped, those from before its residual rose."""
+    alpha: Float[Tensor, "batches codewords"]
+    """Of the last iteration, as `sigma2`."""
+    sigma2: Float[Tensor, " batches #slots 1"]
+    iterations: Int[Tensor, " batches"]
 
 
-def slab_posterior(
-    R: Float[Tensor, "slots codewords"],
-    V: Float[Tensor, "slots 1"],
-    log_odds: Float[Tensor, "#slots codewords"],
-    largest: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Return mean, variance and log-odds of activity of counts seen as $R = x + \mathcal N(0, V)$ (input block)."""
-    evidence, slab_mean, slab_var = _slab(R, V, largest)
-    posterior = log_odds + evidence
-    active = torch.sigmoid(posterior)
-    nu = active * slab_var + active * (1 - active) * slab_mean.square()
-    # rounding can leave a variance slightly below zero
-    return active * slab_mean, nu.clamp_min_(MIN_VAR), posterior.clamp_(-_MAX_LOG_ODDS, _MAX_LOG_ODDS)
+def settle(
+    y: OfUses, book: Book, settings: AmpDaSettings, noise_var: Float[Tensor, "batches slots 1"] | None = None
+) -> Settled:
+    """Iterate until each batch ends; those that have ended take no further part."""
+    s, going = start(y, book, noise_var), torch.arange(len(y), device=y.device)
+    found = Settled(s.x_hat.clone(), s.alpha[:, 0].clone(), s.sigma2.clone(), going.clone())
+    for t in range(1, settings.max_iterations + 1):
+        new = step(s, y, book, settings.damping, learn_noise=noise_var is None)
+        rose = (new.residual >= s.residual) & (t > PATIENCE)
+        ended = rose if t < settings.max_iterations else torch.ones_like(rose)
+        if ended.any():
+            kept = torch.where(rose[:, None, None], s.x_hat, new.x_hat)
+            _put(found, going[ended], replace(new, x_hat=kept).select(ended), t)
+            new, y, going = new.select(~ended), y[~ended], going[~ended]
+            if len(going) == 0:
+                break
+        s = new
+    return found
 
 
-def _slab(R: Tensor, V: Tensor, largest: int) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Return log-evidence against zero, mean and variance of a count that is uniform over $1, \dots, M$.
-
-    The weights $e^{-(R-m)^2/2V}$ are taken relative to that of the $m_0$ nearest to $R$. Away from it each is the last
-    one times a ratio, and the ratio itself shrinks by $e^{-1/V}$ a step: three exponentials instead of $M$, nothing
-    overflows, and weights too small to matter are left out.
-    """
-    m_0 = R.round().clamp_(1, largest)
-    r, psi, highest = R - m_0, 1 / V, int(m_0.max().item())
-    shrink = torch.exp(-psi)
-    # positive exponents only where there is nothing to weigh (below one, beyond M): no infinity times zero
-    up_ratio = ((r - 0.5) * psi).clamp_max_(0).exp_()
-    down_ratio = ((-r - 0.5) * psi).clamp_max_(0).exp_()
-    up, down, room = torch.ones_like(R), torch.ones_like(R), torch.empty_like(R)
-    total, first, second = torch.ones_like(R), torch.zeros_like(R), torch.zeros_like(R)
-    for k in range(1, _reach(V, largest) + 1):
-        up.mul_(up_ratio)
-        up_ratio.mul_(shrink)
-        if highest + k > largest:  # nothing beyond M: a weight times zero, once and for all
-            up.mul_(torch.sub(largest + 1 - k, m_0, out=room).clamp_(0, 1))
-        total.add_(up)
-        first.add_(up, alpha=k)
-        second.add_(up, alpha=k * k)
-        if k < highest:  # nothing below one, likewise
-            down.mul_(down_ratio).mul_(torch.sub(m_0, k, out=room).clamp_(0, 1))
-            down_ratio.mul_(shrink)
-            total.add_(down)
-            first.sub_(down, alpha=k)
-            second.add_(down, alpha=k * k)
-    offset = first / total
-    evidence = total.log() - math.log(largest) + m_0 * (R - m_0 / 2) * psi
-    return evidence, m_0 + offset, second / total - offset.square()
+def _put(found: Settled, batches: Int[Tensor, " ended"], s: AmpState, t: int) -> None:
+    """Write down how some batches ended."""
+    found.x_hat[batches], found.alpha[batches], found.sigma2[batches] = s.x_hat, s.alpha[:, 0], s.sigma2
+    found.iterations[batches] = t
 
 
-def _reach(V: Tensor, largest: int) -> int:
-    """Return how far from the nearest count a weight can still matter: weight k is at most e^(-k(k-1)/2V)."""
-    negligible = 4 - math.log(torch.finfo(V.dtype).eps)  # a fiftieth of what the sum can hold
-    return min(largest - 1, _MAX_REACH, math.ceil(0.5 + math.sqrt(0.25 + 2 * negligible * V.max().item())))
+def _groups(values: Float[Tensor, "slots any"], size: int) -> Iterator[Float[Tensor, "batches size any"]]:
+    """Cut a round into batches of consecutive slots, as many at a time as fit in a chunk; a shorter last one is alone."""
+    whole = len(values) // size
+    if whole:
+        yield from values[: whole * size].reshape(whole, size, -1).split(max(1, CHUNK // size))
+    if len(values) % size:
+        yield values[whole * size :][None]
 
 
-def start_activity(num_codewords: int, codeword_length: int) -> float:
-    r"""Return the activity at which ℓ1 recovery of signed sparse vectors breaks down, as in EM-AMP (Vila 2013).
-
-    $$\alpha_0 = \lambda \max_c \frac{1 - \frac 2\lambda f(c)}{1 + c^2 - 2 f(c)}, \quad
-      f(c) = (1+c^2)\Phi(-c) - c\,\varphi(c), \quad \lambda = l/n$$
-    """
-    ratio = codeword_length / num_codewords
-    c = torch.linspace(0.01, 10, 1024, dtype=torch.float64)
-    f = (1 + c**2) * torch.special.ndtr(-c) - c * torch.exp(-(c**2) / 2) / math.sqrt(2 * math.pi)
-    rho = (1 - 2 / ratio * f) / (1 + c**2 - 2 * f)
-    # the approximation knows no bound: with as many uses as codewords it reaches one
-    return min(max(ratio * rho.max().item(), 1e-10), 1 - 1e-10)
-
-
-def _start(y: Tensor, codebook: Tensor, log_odds: float) -> AmpState:
-    ones = y.new_ones(len(y), len(codebook))
-    v = torch.ones_like(y[:, :1])
-    return AmpState(ones, ones, signal=ones @ codebook, z=y, v=v, log_odds=torch.full_like(ones, log_odds))
-
-
-def _pool_activity(states: list[AmpState]) -> list[AmpState]:
-    """Give all slots the mean activity of the round, again summed in double precision."""
-    sums = torch.stack([torch.sigmoid(s.log_odds.double()).sum(0) for s in states])
-    active = sums.sum(0, keepdim=True) / sum(len(s.x_hat) for s in states)
-    log_odds = torch.logit(active).to(states[0].x_hat)
-    return [replace(s, log_odds=log_odds) for s in states]
-
-
-def _round_mean(parts: list[Tensor]) -> float:
-    """Return the mean over all slots, in double precision: the same to the last bit that matters whatever the chunk."""
-    return torch.cat(parts).double().mean().item()
-
-
-def bound_of_counts(received: Tensor, popularity: Tensor, codebook: Tensor, num_active: float | None) -> int:
-    """Return the prior's M: the number of devices (as published), or at least 16 and twice a rough estimate of it."""
-    if num_active is not None:
-        return max(1, round(num_active))
-    # about how many devices: the multiple of the expected codeword that fits the mean slot best …
-    expected = popularity @ codebook
-    fit = (received.mean(0) @ expected / expected.square().sum().clamp_min(MIN_VAR)).item()
-    # … which is worthless if the codewords nearly cancel, so no more than the energy allows: counts are integers, and
-    # nearly orthogonal codewords have at least as much energy as there are devices
-    rough = min(fit, received.square().sum(1).mean().item())
-    return max(16, min(math.ceil(2 * rough), _MAX_COUNT))
+def _times(left: Float[Tensor, "batches rows inner"], right: Float[Tensor, "inner columns"]) -> Tensor:
+    """Return the product batch by batch: one of them all would round each row by how many others there are."""
+    return torch.bmm(left, right.expand(len(left), -1, -1))

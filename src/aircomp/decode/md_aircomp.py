@@ -25,9 +25,7 @@ from torch import Tensor
 
 from aircomp.common.packing import unpack
 from aircomp.common.settings import Settings
-from aircomp.decode import amp_da
-from aircomp.decode.amp_da import bound_of_counts, start_activity
-from aircomp.decode.base import Decoded
+from aircomp.decode.base import Decoded, PerCodeword, PerUse
 from aircomp.decode.heard import MIN_VAR
 from aircomp.decode.receiver import (
     CHUNK,
@@ -37,6 +35,7 @@ from aircomp.decode.receiver import (
     check_reception,
     conclude_blocks,
 )
+from aircomp.decode.slab import slab_moments, start_activity
 
 START_NOISE = 100.0
 """Noise variance of a slot before the first iteration, as published: the prior is trusted first."""
@@ -46,6 +45,8 @@ MAX_LOG_ODDS = math.log(1e10)
 """The activity stays within 1e-10 of 0 and 1, as published."""
 MAX_STATE = 1e9
 """The largest part of z: message passing that diverges stays finite, and no usual signal comes near."""
+MAX_COUNT = 1000
+"""The largest estimate of M: a signal on the wrong scale ends soon, with a wrong answer, not in hours."""
 
 
 class MdAirCompSettings(Settings):
@@ -69,6 +70,20 @@ class Shared:
 
 
 @dataclass(frozen=True)
+class First:
+    """The state of message passing on the first antenna, in real uses: two for each complex one, of half its variances."""
+
+    x_hat: PerCodeword
+    nu: PerCodeword
+    signal: PerUse
+    """What `x_hat` would have sent."""
+    z: PerUse
+    v: Float[Tensor, "slots 1"]
+    log_odds: PerCodeword
+    r"""The activity, as $\log \alpha/(1-\alpha)$: probabilities near one have no room in float32."""
+
+
+@dataclass(frozen=True)
 class Others:
     """The state of message passing on the antennas beside the first."""
 
@@ -84,8 +99,8 @@ class Others:
 class State:
     """The state of message passing."""
 
-    first: amp_da.AmpState
-    """Of the first antenna, in real uses: two for each complex one, of half its variances; and the activity of all."""
+    first: First
+    """With the activity of all antennas."""
     others: Others | None
     """None if there is one antenna."""
 
@@ -120,32 +135,65 @@ def start(y: Heard, codebook: Complex[Tensor, "codewords uses"], activity: float
     x_hat = codebook.new_full((slots, 1 + others, len(codebook)), activity * (largest + 1) / 2 * (1 + 1j))
     signal, nu = x_hat @ codebook, torch.ones_like(x_hat.real)
     v, log_odds = nu[..., :1], torch.full_like(nu[:, 0], math.log(activity / (1 - activity)))
-    first = amp_da.AmpState(x_hat[:, 0].real, nu[:, 0], unpack(signal[:, 0], 2 * uses), y.first, v[:, 0] / 2, log_odds)
+    first = First(x_hat[:, 0].real, nu[:, 0], unpack(signal[:, 0], 2 * uses), y.first, v[:, 0] / 2, log_odds)
     return State(first, Others(x_hat[:, 1:], nu[:, 1:], signal[:, 1:], y.others, v[:, 1:]) if others else None)
 
 
 def step(
     s: State, y: Heard, codebook: Complex[Tensor, "codewords uses"], shared: Shared, largest: int, damping: float
 ) -> Step:
-    """Return the state after one iteration: that of AMP-DA on the first antenna, and a Gaussian one on the others."""
+    """Return the state after one iteration: with counts on the first antenna, and a Gaussian one on the others."""
     half = y.first.new_full((len(y.first), 1), shared.noise_var / 2)  # of a real use
-    first = amp_da.step(s.first, y.first, unpack(codebook, y.first.shape[1]), half, largest, damping)
+    first, noise_first = _step_first(s.first, y.first, unpack(codebook, y.first.shape[1]), half, largest, damping)
+    residual = (y.first - first.signal).square().sum(1)
     if s.others is None:
-        return Step(State(first.state, None), 2 * first.noise_var, first.residual)
+        return Step(State(first, None), 2 * noise_first, residual)
     others, log_odds, noise_var, moments = _step_others(s.others, s.first.log_odds, y.others, codebook, shared, damping)
-    log_odds = mean_log_odds(torch.cat([first.state.log_odds[:, None], log_odds], 1))
+    log_odds = mean_log_odds(torch.cat([first.log_odds[:, None], log_odds], 1))
     return Step(
-        State(replace(first.state, log_odds=log_odds), others),
-        (2 * first.noise_var + noise_var.sum(1)) / (1 + noise_var.shape[1]),
-        first.residual + (y.others - others.signal).abs().square().sum((1, 2)),
+        State(replace(first, log_odds=log_odds), others),
+        (2 * noise_first + noise_var.sum(1)) / (1 + noise_var.shape[1]),
+        residual + (y.others - others.signal).abs().square().sum((1, 2)),
         *moments,
     )
+
+
+def _step_first(
+    s: First, y: Tensor, codebook: Tensor, noise_var: Float[Tensor, "slots 1"], largest: int, damping: float
+) -> tuple[First, Float[Tensor, " slots"]]:
+    r"""Return state and noise (the AMP-DA-Net paper, Sec. III-E, output block, input block and EM with all gains at one).
+
+    The variances are averaged over channel uses. For the codebook of MD-AirComp, whose entries all have the same
+    magnitude, this changes nothing; for others it makes the result independent of rotations of the signal space.
+    The noise proposal is the posterior expectation of the noise energy,
+    $\overline{(y-z)^2}/(1+v/\sigma^2)^2 + v\sigma^2/(v+\sigma^2)$.
+    """
+    v_new = s.nu.sum(1, keepdim=True) / y.shape[1]
+    z_new = s.signal - (y - s.z) * (v_new / (noise_var + s.v))
+    z, v = torch.lerp(z_new, s.z, damping).clamp_(-MAX_STATE, MAX_STATE), torch.lerp(v_new, s.v, damping)
+    V = noise_var + v
+    error = y - z
+    x_hat, nu, log_odds = counts_posterior(s.x_hat + error @ codebook.T, V, s.log_odds, largest)
+    proposal = error.square().mean(1, keepdim=True) * (noise_var / V).square() + v * noise_var / V
+    return First(x_hat, nu, x_hat @ codebook, z, v, log_odds), proposal[:, 0]
+
+
+def counts_posterior(
+    R: PerCodeword, V: Float[Tensor, "slots 1"], log_odds: Float[Tensor, "#slots codewords"], largest: int
+) -> tuple[PerCodeword, PerCodeword, PerCodeword]:
+    r"""Return mean, variance and log-odds of activity of counts seen as $R = x + \mathcal N(0, V)$ (input block)."""
+    evidence, slab_mean, slab_var = (moment[0] for moment in slab_moments(R[None], (1 / V)[None], largest))
+    posterior = log_odds + evidence
+    active = torch.sigmoid(posterior)
+    nu = active * slab_var + active * (1 - active) * slab_mean.square()
+    # rounding can leave a variance slightly below zero
+    return active * slab_mean, nu.clamp_min_(MIN_VAR), posterior.clamp_(-MAX_LOG_ODDS, MAX_LOG_ODDS)
 
 
 def _step_others(
     s: Others, log_odds: Tensor, y: Tensor, codebook: Tensor, shared: Shared, damping: float
 ) -> tuple[Others, Tensor, Float[Tensor, "slots others"], tuple[Tensor, Tensor]]:
-    """Return state, log-odds, noise and moments; variances are averaged over channel uses, as in `amp_da.step`."""
+    """Return state, log-odds, noise and moments; variances are averaged over channel uses, as on the first."""
     noise = shared.noise_var
     v_new = s.nu.sum(2, keepdim=True) / y.shape[2]
     z_new = s.signal - (y - s.z) * (v_new / (noise + s.v))
@@ -255,6 +303,19 @@ class MdAirComp:
             kept, best = states, residual
             shared = _maximised(steps, shared, keep_noise=given_noise is not None)
         return torch.cat([s.first.x_hat for s in kept]), shared.noise_var
+
+
+def bound_of_counts(received: Tensor, popularity: Tensor, codebook: Tensor, num_active: float | None) -> int:
+    """Return the prior's M: the number of devices (as published), or at least 16 and twice a rough estimate of it."""
+    if num_active is not None:
+        return max(1, round(num_active))
+    # about how many devices: the multiple of the expected codeword that fits the mean slot best …
+    expected = popularity @ codebook
+    fit = (received.mean(0) @ expected / expected.square().sum().clamp_min(MIN_VAR)).item()
+    # … which is worthless if the codewords nearly cancel, so no more than the energy allows: counts are integers, and
+    # nearly orthogonal codewords have at least as much energy as there are devices
+    rough = min(fit, received.square().sum(1).mean().item())
+    return max(16, min(math.ceil(2 * rough), MAX_COUNT))
 
 
 def _maximised(steps: list[Step], shared: Shared, *, keep_noise: bool) -> Shared:

@@ -27,8 +27,7 @@ class About:
 ABOUT = {
     "ideal": About("its update, exactly", "none", "bound"),
     "perfect": About("codeword indices, without error", "none", "bound"),
-    "amp-da": About(_CODEWORD, "in phase", _QIAO),
-    "amp-da-pooled": About(_CODEWORD, "in phase", f"{_QIAO}, as {_TARIZZO} run it"),
+    "amp-da": About(_CODEWORD, "in phase", f"{_QIAO}, as {_TARIZZO} run it"),
     "amp-da-net": About("codewords of a learned codebook", "in phase", _TARIZZO),
     "gamp-net": About("codewords of a learned codebook", "in phase", f"{_OURS}; after {_TARIZZO}"),
     "gamp": About(_CODEWORD, "in phase", f"{_OURS}; GAMP: Rangan 2011"),

@@ -29,7 +29,7 @@ from aircomp.uplinks.perfect import PerfectUplink
 from aircomp.uplinks.tuma import TumaUplink
 from aircomp.uplinks.work import count_operations
 
-ITERATIONS = {"amp-da": 50, "amp-da-pooled": 50, "gamp": 10, "omp": 13, "nnls": 50}
+ITERATIONS = {"amp-da": 50, "gamp": 10, "omp": 13, "nnls": 50}
 """Passes over the codebook that each decoder makes at most."""
 NOTHING_TO_DECODE = (IdealUplink, PerfectUplink)
 """Schemes that are told what they would have to decode."""

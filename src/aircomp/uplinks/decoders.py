@@ -25,7 +25,6 @@ from aircomp.layer.zoo import DEFAULT, PAPER, layer_for, layer_names, layer_size
 
 DESIGNED_CODEBOOK = {
     "amp-da": "bernoulli",
-    "amp-da-pooled": "bernoulli",
     "gamp": "two-bases",
     "amp-da-net": "layer",
     "gamp-net": "layer",
@@ -38,7 +37,6 @@ DESIGNED_CODEBOOK = {
 
 decoder_settings: dict[str, type[Settings]] = {
     "amp-da": AmpDaSettings,
-    "amp-da-pooled": AmpDaSettings,
     "gamp": GampSettings,
     "posterior": PosteriorSettings,
     "nnls": NnlsSettings,
@@ -87,8 +85,6 @@ def make_decoder(
     match name:
         case "amp-da":
             return AmpDa(codebook, own)
-        case "amp-da-pooled":
-            return AmpDa(codebook, own, activity="pooled")
         case "gamp":
             return Gamp(codebook, own, snr_reference=snr_reference)
         case "amp-da-net" | "gamp-net":

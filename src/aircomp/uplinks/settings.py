@@ -88,7 +88,7 @@ class UplinkSettings(Settings):
         "repeat": _DIGITAL + needs("name", Except(RECEIVER_CSI, COMPOSITE), refused=True),
         "quantize": _SLOTS,
         "quantize.num_codewords": needs("name", Except("ideal", *PILOTED, *TDMA[1:], *VOTE, LATTICE)),
-        "amp_da": needs("name", "amp-da", "amp-da-pooled"),
+        "amp_da": needs("name", "amp-da"),
         "gamp": needs("name", "gamp", JOINT_NET),
         "posterior": needs("name", "posterior"),
         "nnls": needs("name", "nnls"),
@@ -163,7 +163,7 @@ class UplinkSettings(Settings):
 
     def of_decoder(self, name: str) -> Settings | None:
         """Return the options of a decoder, if it has any."""
-        options = {"amp-da": self.amp_da, "amp-da-pooled": self.amp_da, "gamp": self.gamp, "posterior": self.posterior}
+        options = {"amp-da": self.amp_da, "gamp": self.gamp, "posterior": self.posterior}
         options |= {JOINT_NET: self.gamp, "nnls": self.nnls, "widened": self.widened, "blind": self.blind}
         options |= {
             BLIND_NET: self.blind_net,
