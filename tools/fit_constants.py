@@ -37,9 +37,9 @@ from aircomp.aggregation import aggregate, readout
 from aircomp.channel.awgn import Awgn, add_noise, transmit
 from aircomp.common import rng as rngs
 from aircomp.decode import estimate, side
-from aircomp.decode.gamp_net import GampNet, GampNetDecoder
 from aircomp.decode.base import Decoder
 from aircomp.decode.gamp import Gamp, GampSettings
+from aircomp.decode.gamp_net import GampNet, GampNetDecoder
 from aircomp.decode.pilot import PilotEstimator
 from aircomp.encode import energy
 from aircomp.encode.codebook import count, make_codebook
