@@ -224,6 +224,15 @@ def test_estimates_are_another_start():
     assert 0 < float(first.noise_var.max()) < 5  # from 100 a half-open gate leads to more than ten
 
 
+def test_estimates_of_a_silent_round_decode_to_nothing():
+    _, codebook, popularity = a_round(num_slots=4)
+    net = moved(AmpDaNetSettings(num_layers=2, filters=4, start="estimates"))
+    silence = torch.full((4, codebook.shape[1]), 1e-12, dtype=codebook.dtype)  # of exactly zero no network is asked
+    decoded = AmpDaNetDecoder(net, codebook).decode(silence, popularity)
+    assert decoded.mean.isfinite().all()
+    assert decoded.num_active == 0
+
+
 @pytest.mark.parametrize("options", [{"em": "slot"}, {"start": "estimates"}])
 def test_the_authors_form_has_no_readings_of_the_text(options):
     with pytest.raises(ConfigError, match='form = "authors" has em'):

@@ -240,7 +240,9 @@ class AmpDaNet(nn.Module):
         if self.settings.start == "estimates" and len(y):
             pilot = PilotEstimator(codebook.detach(), snr_reference=snr_reference)
             shared, noise = pilot.estimate(y.detach(), popularity, num_active, noise_var)
-            total, popularity = shared.num_active, shared.rate / shared.rate.sum().clamp(min=TINY)
+            total = shared.num_active
+            if shared.rate.any():  # a silent round tells nothing of the popularity
+                popularity = shared.rate / shared.rate.sum().clamp(min=TINY)
         else:
             total = START_DEVICES if num_active is None else num_active
             noise = y.new_full((len(y),), START_NOISE) if noise_var is None else noise_per_slot(noise_var, y)
