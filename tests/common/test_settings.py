@@ -74,7 +74,6 @@ TREES = (Experiment, PretrainSettings, CodeSettings, BlindTrainingSettings)
 TABLE = [(tree, path, needs) for tree in TREES for path, needs in all_needs(tree)]
 COMPANIONS = {  # what else must be set for a value to be valid
     ("participation.kind", "trace"): {"participation.trace": "trace.txt"},
-    ("net.start", "slot"): {"net.total": "em"},
 }
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,35 +12,50 @@ from hypothesis import strategies as st
 
 import aircomp
 from aircomp.common.rng import generator
-from aircomp.decode.base import MAX_DEVICES
+from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decode.base import MAX_DEVICES, Decoded
 from aircomp.decode.copies import combine, estimate_snr_db
 from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
+from aircomp.decode.rounding import round_to_sum
 from aircomp.errors import AirCompError, ConfigError, ShapeError
 from aircomp.testing import check_decoded
 from aircomp.uplinks.outputs import Counts, aggregate_output
 
 LARGEST = torch.finfo(torch.float32).max
-NETS: dict[str, dict] = {
-    "net": {},
-    "net-paper": {"order": "paper", "prior": "spike", "coupling": "slot", "total": "em", "start": "slot"},
-    "net-em": {"prior": "truncated", "total": "em", "agreement": 0.08, "cnn": False},
-    "net-slot": {"coupling": "slot", "prior": "spike"},
+SHAPE = {"num_layers": 6, "filters": 3}
+NETS: dict[str, AmpDaNetSettings | GampNetSettings] = {
+    "net": GampNetSettings(**SHAPE),
+    "net-bare": GampNetSettings(**SHAPE, cnn=False, agreement=0.08),
+    "paper": AmpDaNetSettings(**SHAPE),
+    "paper-slot": AmpDaNetSettings(**SHAPE, em="slot", start="estimates"),
+    "authors": AmpDaNetSettings(**SHAPE, form="authors"),
 }
 OPTIONS: dict[str, dict] = {
     "posterior": {"sweeps": 2, "burn_in": 2},
     "nnls": {"num_steps": 20},
 }
-NAMES = [name for name in aircomp.decoder_names() if name not in ("gamp-net", "genie")]
+NAMES = [name for name in aircomp.decoder_names() if name not in ("amp-da-net", "gamp-net", "genie")]
 
 
 def make(name: str, codebook: torch.Tensor, snr_reference: str):
     if name not in NETS:
         return aircomp.make_decoder(name, codebook, snr_reference=snr_reference, **OPTIONS.get(name, {}))
-    net, rng = GampNet(GampNetSettings(num_layers=6, filters=3, **NETS[name])), generator(0, "trained")
+    settings, rng = NETS[name], generator(0, "trained")
+    net = GampNet(settings) if isinstance(settings, GampNetSettings) else AmpDaNet(settings)
     with torch.no_grad():
         for parameter in net.parameters():  # far from where training starts, in every direction
             parameter.add_(torch.randn(parameter.shape, generator=rng))
-    return GampNetDecoder(net, codebook, snr_reference=snr_reference)
+    decoder = GampNetDecoder if isinstance(net, GampNet) else AmpDaNetDecoder
+    return decoder(net, codebook, snr_reference=snr_reference)
+
+
+def check_result(name: str, decoded: Decoded, num_slots: int, num_codewords: int) -> None:
+    if name == "authors":  # whose rounding may leave another sum than the number of devices
+        assert decoded.counts.shape == (num_slots, num_codewords)
+        assert decoded.counts.dtype == torch.int64
+        assert (decoded.counts >= 0).all()
+        decoded = replace(decoded, counts=round_to_sum(decoded.mean, decoded.num_active))
+    check_decoded(decoded, num_slots, num_codewords)
 
 
 @dataclass(frozen=True)
@@ -132,7 +147,7 @@ def cases(draw) -> Case:
 def check(name: str, case: Case) -> None:
     decoder, (J, n) = make(name, case.codebook, case.snr_reference), (len(case.received), len(case.codebook))
     decoded = decoder.decode(case.received, case.popularity, **case.given)
-    check_decoded(decoded, J, n)
+    check_result(name, decoded, J, n)
     if case.given["num_active"] is not None:
         assert decoded.num_active == round(case.given["num_active"])
     codewords = torch.randn(n, 3, generator=generator(0, "codewords"))
@@ -260,7 +275,7 @@ def test_a_given_number_of_devices_has_no_error_and_an_estimated_one_has_what_is
     received, decoder = 2 * torch.randn(40, 8, generator=generator(0, "received")), make(name, codebook, "round")
     assert decoder.decode(received, torch.ones(6), num_active=3).num_active_error == 0
     error = decoder.decode(received, torch.ones(6)).num_active_error
-    if name in ("gamp", "posterior", "net", "net-slot"):
+    if name in ("gamp", "posterior", "net", "net-bare"):
         assert 0 < error < math.inf
     else:
         assert error is None

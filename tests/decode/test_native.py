@@ -91,7 +91,7 @@ def test_what_is_no_number_stays_none_and_harms_no_neighbour():
     torch.testing.assert_close(found[:, others], expected[:, others])
     scalars, cnn = layer_of(1, 8, 0)
     belief = initial_belief(rate, torch.ones(1))
-    post, refined = refined_posterior(R, V, belief, scalars, CountTable.of(9, 28, R), "poisson", cnn, Workspace())
+    post, refined = refined_posterior(R, V, belief, scalars, CountTable.of(9, 28, R), cnn, Workspace())
     assert post.mean[0].isnan().nonzero().tolist() == refined[0].isnan().nonzero().tolist() == [[5]]
 
 
@@ -104,19 +104,18 @@ def layer_of(kernel: int, filters: int, seed: int) -> tuple[Scalars, Cnn]:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    prior=st.sampled_from(["poisson", "spike", "truncated"]),
     kernel=st.sampled_from([1, 3, 5]),
     filters=st.sampled_from([1, 3, 8, 16, 19]),
     **rounds,
 )
-def test_a_layers_second_half_is_torchs(prior, kernel, filters, **drawn):
+def test_a_layers_second_half_is_torchs(kernel, filters, **drawn):
     R, V, rate = draw(**drawn)
     scalars, cnn = layer_of(kernel, filters, drawn["seed"])
     belief = initial_belief(rate, torch.full((len(R),), 0.1), own_rates=drawn["own"])
     largest = math.ceil(2 * drawn["devices"]) + 8
     table = CountTable.of(reach_for(3 * float(V.max()), max_count=WIDE), largest, R)
     for network in (cnn, None):
-        found, expected = both(refined_posterior, R, V, belief, scalars, table, prior, network, Workspace())
+        found, expected = both(refined_posterior, R, V, belief, scalars, table, network, Workspace())
         for ours, theirs in zip((*found[0], found[1]), (*expected[0], expected[1]), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=2e-5, atol=3e-6 * (1 + table.reach**2 / 20))
 

@@ -288,7 +288,7 @@ def test_training_may_start_from_what_a_whole_round_tells(reference, collection,
     assert torch.isfinite(terms.total)
     terms.total.backward()
     assert model.codebook.base.grad is not None
-    assert started["held"] == {"hold_total": True}
+    assert started["held"] == {}  # the noise may move
     assert float(started["rate"].sum(1)[0]) == pytest.approx(batch.num_active, rel=4 * TOLD_ERROR)
     sent = batch.counts @ model.codebook().detach()
     noise = (started["received"].detach() - sent).square().mean()

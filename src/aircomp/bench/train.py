@@ -13,6 +13,7 @@ from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
 from aircomp.decode.gamp_net import GampNet, NetOutput
+from aircomp.decode.trace import NetState
 from aircomp.plain.gamp_net import unroll as plain_unroll
 from aircomp.train.batches import Batch, make_batch
 from aircomp.train.recipe import PretrainSettings
@@ -30,13 +31,13 @@ class PlainNet(GampNet):
         rate: Float[Tensor, " codewords"],
         noise_var: Float[Tensor, " slots"],
         *,
-        hold_total: bool = False,
         hold_noise: bool = False,
         chunk: int | None = None,
+        watch: Callable[[NetState], None] | None = None,
     ) -> NetOutput:
         """Run all layers on all slots at once, as training does."""
-        assert (hold_noise, chunk) == (False, None)  # the plain layers can do neither
-        return plain_unroll(self, received, codebook, rate, noise_var, hold_total=hold_total)
+        assert (hold_noise, chunk, watch) == (False, None, None)  # the plain layers can do none of it
+        return plain_unroll(self, received, codebook, rate, noise_var)
 
 
 def bench_train(batch_sizes: Sequence[int], repeats: int) -> list[Row]:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
@@ -26,22 +26,15 @@ from aircomp.common.threads import spread, whole_cores
 from aircomp.decode import native
 from aircomp.decode.base import BaseDecoder, Decoded, Observation, check_codebook, check_received
 from aircomp.decode.cnn import Cnn, Workspace
-from aircomp.decode.estimate import RoundEstimate
-from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook
+from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook, start
 from aircomp.decode.heard import hear, noise_per_slot
 from aircomp.decode.net_blocks import (
     Belief,
-    Coupling,
     Evidence,
-    Order,
-    Prior,
     Scalars,
-    Start,
-    Total,
     expectation_maximisation,
     gather,
     initial_belief,
-    initial_state,
     message_passing,
     pool,
     refined_posterior,
@@ -60,9 +53,6 @@ CNN_GATE = 0.85  # ζ at the start, the paper's (Sec. III-E)
 # The paper does not give the gates (sigmoids) of damping and EM at the start: nearly shut, so that the network begins as
 # GAMP, yet open enough for a gradient, 0.02·0.98 of what passes.
 SMALL_GATE = 0.02
-# Where nothing is estimated: the paper's ten devices and half of each slot's power as noise (0 dB), and gates of EM that are
-# half open, because it then has all to learn.
-START_DEVICES, START_NOISE, START_GATE = 10.0, 0.5, 0.5
 BATCH_ESTIMATE: dict[str, Any] = {
     "pilot_passes": 1,
     "fit_steps": 6,
@@ -80,7 +70,6 @@ class GampNetSettings(Settings):
     NEEDS: ClassVar[NeedsTable] = {
         "filters": needs("cnn", True),
         "kernel": needs("cnn", True),
-        "agreement": needs("start", "round"),
     }
 
     form: Literal["gamp-net"] = "gamp-net"
@@ -93,16 +82,6 @@ class GampNetSettings(Settings):
     """Codewords a convolution sees, an odd number (paper: 3)."""
     cnn: bool = True
     """Whether layers have a CNN; without it a layer has eight scalars and nothing else."""
-    order: Order = "updated"
-    """Residual and variance of the input block: those just updated, or the previous ones as the paper's text has it."""
-    prior: Prior = "poisson"
-    """Plain Poisson (α = 1), the paper's spike and Poisson slab, or a spike and a slab without zero."""
-    coupling: Coupling = "round"
-    """Whether EM refines one λ and σ² for the slots of a round, or one for each slot (the paper)."""
-    total: Total = "estimate"
-    """Whether Σλ, the number of devices, is estimated from the round beforehand and stays, or follows EM too (the paper)."""
-    start: Start = "round"
-    """What EM starts from: estimates of the round, or ten devices and half of each slot's power as noise (the paper)."""
     agreement: float = Field(default=0.0, ge=0, lt=1)
     """Agreement of devices in the estimates that the network starts from (`aircomp.decode.prior`; paper: 0)."""
 
@@ -113,12 +92,6 @@ class GampNetSettings(Settings):
             raise ValueError("expected an odd number, so that a convolution has a middle")
         return kernel
 
-    @model_validator(mode="after")
-    def _number_is_found(self) -> "GampNetSettings":
-        if self.start == "slot" and self.total == "estimate":
-            raise ValueError('start = "slot" estimates no number of devices; set total = "em"')
-        return self
-
 
 @dataclass(frozen=True)
 class NetOutput:
@@ -127,7 +100,7 @@ class NetOutput:
     mean: Float[Tensor, "slots codewords"]
     """Counts after the last layer, neither clipped nor rounded."""
     num_active_hat: Float[Tensor, ""]
-    """Σλ where EM moves it; the sum of the counts where it does not; averaged over slots."""
+    """Sum of the counts, averaged over slots."""
     noise_var: Float[Tensor, " slots"]
 
 
@@ -144,8 +117,6 @@ class GampNet(nn.Module):
         self.settings = settings
         rng = rngs.generator(0, "gamp-net") if rng is None else rng
         raw = dict.fromkeys(Scalars._fields, _logit(SMALL_GATE))
-        if settings.start == "slot":
-            raw |= dict.fromkeys(["rate_gate", "noise_gate"], _logit(START_GATE))
         raw |= {"gain": 0.0, "precision": 0.0, "temperature": 0.0, "cnn_gate": _logit(CNN_GATE)}
         for name, value in raw.items():
             self.register_parameter(name, nn.Parameter(torch.full((settings.num_layers,), value)))
@@ -180,7 +151,7 @@ class GampNet(nn.Module):
             received: Slots of one round, all of those that share what EM learns.
             codebook: Unit-norm codewords, one a row.
             popularity: The base station's distribution over codewords.
-            num_active: Number of active devices, if known; EM then leaves it.
+            num_active: Number of active devices, estimated if not given; EM leaves it.
             noise_var: Noise variance of every slot, if known; EM then leaves it.
             snr_reference: Whether an estimated noise variance is one for the round, or follows the power of each `slot`.
             log_ratio: How much likelier than in the round each codeword is in each slot, if that is known.
@@ -190,31 +161,9 @@ class GampNet(nn.Module):
         pilot = PilotEstimator(
             codebook.detach(), snr_reference=snr_reference, agreement=self.settings.agreement, **BATCH_ESTIMATE
         )
-        shared, start_noise = self.begin(pilot, received.detach(), popularity, num_active, given)
-        return self.unroll(
-            received,
-            codebook,
-            rates_of_slots(shared.rate, log_ratio),
-            start_noise,
-            hold_total=num_active is not None or self.settings.total == "estimate",
-            hold_noise=given is not None,
-        )
-
-    def begin(
-        self,
-        pilot: PilotEstimator,
-        received: Float[Tensor, "slots uses"],
-        popularity: Float[Tensor, " codewords"],
-        num_active: float | None = None,
-        noise_var: Float[Tensor, " slots"] | None = None,
-    ) -> tuple[RoundEstimate, Float[Tensor, " slots"]]:
-        """Return the rates and noise variances that EM starts from; what is given stays."""
-        if self.settings.start == "round":
-            return pilot.estimate(received, popularity, num_active, noise_var)
-        total = START_DEVICES if num_active is None else num_active
-        noise = START_NOISE * received.square().mean(1) if noise_var is None else noise_var
-        error = math.inf if num_active is None else 0.0
-        return RoundEstimate(total, error, popularity * total, float(noise.mean()) if len(noise) else 0.0), noise
+        shared, noise = pilot.estimate(received.detach(), popularity, num_active, given)
+        rate = rates_of_slots(shared.rate, log_ratio)
+        return self.unroll(received, codebook, rate, noise, hold_noise=given is not None)
 
     @whole_cores()
     def unroll(
@@ -224,19 +173,18 @@ class GampNet(nn.Module):
         rate: Float[Tensor, "*slots codewords"],
         noise_var: Float[Tensor, " slots"],
         *,
-        hold_total: bool = False,
         hold_noise: bool = False,
         chunk: int | None = None,
         watch: Callable[[NetState], None] | None = None,
     ) -> NetOutput:
-        """Run all layers from given rates and noise.
+        """Run all layers from given rates, whose sum EM leaves, and noise.
 
         Args:
             received: Slots of one round.
             codebook: Unit-norm codewords, one a row.
-            rate: Expected count of every codeword, in all slots alike or in each of them; rows of equal sums.
+            rate: Expected count of every codeword, in all slots alike or in each of them; each row sums to the number of
+                devices.
             noise_var: Noise variance of every slot.
-            hold_total: Keep the sum of the rates, the number of devices.
             hold_noise: Keep the noise variances.
             chunk: Slots computed at a time; bounds the temporaries, changes nothing else. None: all of them.
             watch: Called with the state after each layer.
@@ -249,24 +197,24 @@ class GampNet(nn.Module):
         chunks = [slice(first, first + step) for first in range(0, len(received), step)]
         signals, own = [received[rows] for rows in chunks], len(rate) > 1
         rates = [_by_codeword(rate[rows] if own else rate) for rows in chunks]
-        states = [initial_state(y, r, self.settings.order) for y, r in zip(signals, rates, strict=True)]
+        states = [start(y, r) for y, r in zip(signals, rates, strict=True)]
         beliefs = [initial_belief(r, noise_var[rows], own_rates=own) for rows, r in zip(chunks, rates, strict=True)]
-        log_total = rate[0].sum().log() if hold_total else None
+        log_total = rate[0].sum().log()
         tables = _tables(states, book, noise_var, rate, scalars)
         # several may decode with one network at a time, but only one trains it
         workspace = self._workspace if torch.is_grad_enabled() else Workspace()
         for i, (k, table) in enumerate(zip(scalars, tables, strict=True)):
             layer = partial(self._layer, i, book=book, k=k, table=table, workspace=workspace)
             states, parts = zip(*spread(layer, states, signals, beliefs), strict=True)
-            learn = partial(expectation_maximisation, k=k, log_total=log_total, hold_noise=hold_noise)
-            told = pool(parts, self.settings.coupling)
+            learn = partial(
+                expectation_maximisation, evidence=pool(parts), k=k, log_total=log_total, hold_noise=hold_noise
+            )
             # one row for all slots is too little work to be shared
-            beliefs = spread(learn, beliefs, told) if own else list(map(learn, beliefs, told))
+            beliefs = spread(learn, beliefs) if own else list(map(learn, beliefs))
             if watch is not None:
                 watch(NetState.join([_seen(s, b) for s, b in zip(states, beliefs, strict=True)]))
         mean = torch.cat([s.x_hat for s in states])
-        total = mean if hold_total else torch.cat([b.log_rate.exp() for b in beliefs])
-        return NetOutput(mean, total.sum(1).mean(), torch.cat([b.noise_var[:, 0] for b in beliefs]))
+        return NetOutput(mean, mean.sum(1).mean(), torch.cat([b.noise_var[:, 0] for b in beliefs]))
 
     def _layer(
         self,
@@ -281,11 +229,10 @@ class GampNet(nn.Module):
         workspace: Workspace,
     ) -> tuple[AmpState, Evidence]:
         """Run one layer on one chunk; return its state and what it tells EM."""
-        s, R, V = message_passing(s, y, book, belief, k, self.settings.order)
+        s, R, V = message_passing(s, y, book, belief, k)
         cnn = cast(Cnn, self.cnn[index]) if self.settings.cnn else None
-        post, x_hat = refined_posterior(R, V, belief, k, table, self.settings.prior, cnn, workspace)
-        evidence = gather(post, s, y, belief, self.settings.coupling)
-        return replace(s, x_hat=x_hat, nu=post.var), evidence
+        post, x_hat = refined_posterior(R, V, belief, k, table, cnn, workspace)
+        return replace(s, x_hat=x_hat, nu=post.var), gather(post, s, y, belief)
 
 
 class GampNetDecoder(BaseDecoder):
@@ -312,44 +259,25 @@ class GampNetDecoder(BaseDecoder):
         self.pilot = PilotEstimator(codebook, snr_reference=snr_reference, agreement=net.settings.agreement)
 
     def infer(self, seen: Observation) -> Decoded:
-        """Estimate the counts of every slot; with side information from the rates of a first pass by message passing.
-
-        A network that starts from each slot alone has no use for side information, which a round tells.
-        """
+        """Estimate the counts of every slot; with side information from the rates of a first pass by message passing."""
         heard = hear(self.codebook, seen)
         exact = heard.exact()
         if exact is not None:
             return exact
-        num_active = heard.num_active
-        start, noise = self.net.begin(self.pilot, heard.received, heard.popularity, num_active, heard.noise_var)
-        rate = start.rate[None]
-        if self.net.settings.start == "round":
-            rate = self.pilot.slot_rates(heard.received, noise, start.rate, seen.slot_layers, seen.bs_indices)
-        by_estimate = self.net.settings.total == "estimate"
-        out = self.net.unroll(
-            heard.received,
-            heard.codebook,
-            rate,
-            noise,
-            hold_total=num_active is not None or by_estimate,
-            hold_noise=heard.noise_var is not None,
-            chunk=CHUNK,
-        )
-        if num_active is None and not by_estimate:
-            found, error = float(out.num_active_hat), None
-        else:
-            found, error = start.num_active, start.num_active_error
-        self._warn_off_range(found)
-        return heard.conclude(out.mean, out.noise_var, found, error)
+        shared, noise = self.pilot.estimate(heard.received, heard.popularity, heard.num_active, heard.noise_var)
+        rate = self.pilot.slot_rates(heard.received, noise, shared.rate, seen.slot_layers, seen.bs_indices)
+        held = heard.noise_var is not None
+        out = self.net.unroll(heard.received, heard.codebook, rate, noise, hold_noise=held, chunk=CHUNK)
+        self._warn_off_range(shared.num_active)
+        return heard.conclude(out.mean, out.noise_var, shared.num_active, shared.num_active_error)
 
     @torch.no_grad()
     def trace(self, received: Float[Tensor, "slots uses"], popularity: Float[Tensor, " codewords"]) -> list[NetState]:
         """Return what the network thinks after each layer; all slots are one batch, the round."""
         heard = hear(self.codebook, Observation(received, popularity))
-        start, noise = self.net.begin(self.pilot, heard.received, heard.popularity)
+        shared, noise = self.pilot.estimate(heard.received, heard.popularity)
         found: list[NetState] = []
-        hold = self.net.settings.total == "estimate"
-        self.net.unroll(heard.received, heard.codebook, start.rate, noise, hold_total=hold, watch=found.append)
+        self.net.unroll(heard.received, heard.codebook, shared.rate, noise, watch=found.append)
         return found
 
     def _warn_off_range(self, num_active: float) -> None:

@@ -257,7 +257,7 @@ typedef struct {
     vec mean, var, active;
 } activity_moments;
 
-INLINE activity_moments tempered_moments(const tempered *t, vec R, vec V, vec log_rate, vec log_odds) {
+INLINE activity_moments tempered_moments(const tempered *t, vec R, vec V, vec log_rate) {
     vec precision = 1 / V, target = R + V * log_rate + 0.5f, rate = exponential(log_rate);
     vec upper = at_most(target, pick(rate > R, rate, R) + 1), mode = all(1), height = (R - 0.5f) * precision + log_rate;
     const float ceiling = 1.14e26f; /* exp(MAX_EXPONENT) */
@@ -276,7 +276,7 @@ INLINE activity_moments tempered_moments(const tempered *t, vec R, vec V, vec lo
         s = begin(R - mode, precision, log_rate, t->power, 1);
         for (int k = 1; k <= t->reach && step(&s, k, all(t->growth[1 + k]), all(0), ceiling); k++);
     }
-    vec zero = exponential((height + log_odds) * -t->power), share = 1 / s.zeroth, offset = s.first * share;
+    vec zero = exponential(height * -t->power), share = 1 / s.zeroth, offset = s.first * share;
     vec slab_mean = mode + offset, slab_var = at_least(s.second * share - offset * offset, all(0));
     vec active = s.zeroth / (s.zeroth + zero), mean = active * slab_mean;
     return (activity_moments){mean, mean * (slab_mean - mean) + active * slab_var, active};
@@ -343,12 +343,12 @@ static void standardise(int codewords, const float *log_rate, float *to) {
     for (int j = 0; j < codewords; j++) to[j] *= scale;
 }
 
-/* Moments of the counts and, with a network (filters > 0), the refined mean: the second half of a layer of AMP-DA-Net.
+/* Moments of the counts and, with a network (filters > 0), the refined mean: the second half of a layer of GAMP-Net.
    Returns zero, or one if there is no memory. */
 int refined_moments(int64_t slots, int codewords, int own, int reach, int largest, float power, const float *growth,
                     const float *decay, const float *log_factorial, const float *R_, const float *V_, const float *log_rate_,
-                    const float *log_odds_, const float *activity_, float *mean_, float *var_, float *active_, int num_filters,
-                    int kernel, float gate, const float *const *weights, float *refined) {
+                    const float *activity_, float *mean_, float *var_, float *active_, int num_filters, int kernel, float gate,
+                    const float *const *weights, float *refined) {
     tempered t = {reach, largest, power, growth, decay, log_factorial};
     map m = {codewords, (codewords + WIDE - 1) / WIDE * WIDE + kernel - 1, kernel / 2};
     float *features = NULL, *hidden = NULL, *deeper = NULL, *out = NULL;
@@ -364,8 +364,7 @@ int refined_moments(int64_t slots, int codewords, int own, int reach, int larges
         for (int j = 0; j < codewords; j += WIDE) {
             int left = codewords - j;
             vec R = read(R_ + row + j, left, 0), V = read(V_ + row + j, left, 1);
-            vec log_odds = log_odds_ ? read(log_odds_ + prior + j, left, 0) : all(0);
-            activity_moments found = tempered_moments(&t, R, V, read(log_rate_ + prior + j, left, 0), log_odds);
+            activity_moments found = tempered_moments(&t, R, V, read(log_rate_ + prior + j, left, 0));
             write(mean_ + row + j, left, found.mean);
             write(var_ + row + j, left, found.var);
             write(active_ + row + j, left, found.active);

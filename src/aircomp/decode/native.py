@@ -27,7 +27,7 @@ _SIGNATURES = {
     "poisson_moments": (None, [_long, _int, _int, _int, _float, *[_pointer] * 7]),
     "refined_moments": (
         _int,
-        [_long, *[_int] * 4, _float, *[_pointer] * 11, _int, _int, _float, _pointer, _pointer],
+        [_long, *[_int] * 4, _float, *[_pointer] * 10, _int, _int, _float, _pointer, _pointer],
     ),
 }
 
@@ -135,7 +135,6 @@ def refined_moments(
     R: Float[Tensor, "slots codewords"],
     V: Float[Tensor, "slots codewords"],
     log_rate: Float[Tensor, "#slots codewords"],
-    log_odds: Float[Tensor, "#slots codewords"] | None,
     activity: Float[Tensor, "#slots codewords"],
     *,
     temperature: float,
@@ -150,7 +149,6 @@ def refined_moments(
         R: Pseudo-observations.
         V: Their variances, positive.
         log_rate: Logarithm of the rates.
-        log_odds: Prior log-weight of the counts above zero; None is Poisson.
         activity: What was believed of it.
         temperature: Of the posterior.
         reach: Counts summed either side of a mode.
@@ -161,7 +159,7 @@ def refined_moments(
     kernels = _kernels()
     assert kernels is not None
     own = max(len(log_rate), len(activity)) > 1
-    priors = [None if t is None else t.expand(len(R) if own else 1, -1) for t in (log_rate, log_odds, activity)]
+    priors = [t.expand(len(R) if own else 1, -1) for t in (log_rate, activity)]
     power, counts = 1 / temperature, torch.arange(len(log_factorials) + reach).to(R)
     growth, decay = counts.pow(-power), counts.pow(power)
     decay[1] = 0.0  # no step of the slab leads down from one

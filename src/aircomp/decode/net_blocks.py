@@ -4,14 +4,14 @@ r"""The blocks of GAMP-Net's layer as pure functions, in the order in which a la
               γ, η, β          ▲           τ          │        ζ, CNN
                          λ, α, σ²  ◄── expectation_maximisation
 
-"Belief" is what expectation maximisation (EM) refines: rates λ, activities α and noise variances σ². It belongs to the
-round, as one row for all slots; or to each slot, as the paper has it.
+"Belief" is what expectation maximisation (EM) refines: rates λ, activities α and noise variances σ². What EM learns belongs
+to the round and moves all its slots alike.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -19,36 +19,22 @@ from torch import Tensor, nn
 
 from aircomp.decode import native
 from aircomp.decode.cnn import Cnn, Workspace
-from aircomp.decode.gamp_steps import (
-    MIN_NOISE,
-    AmpState,
-    PreparedCodebook,
-    output_block,
-    pass_messages,
-    pseudo_channel,
-    start,
-)
-from aircomp.decode.prior import MAX_EXPONENT, Moments, log_odds_spike, log_odds_truncated
+from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook, pass_messages
+from aircomp.decode.prior import MAX_EXPONENT, Moments
 from aircomp.decode.tempered import CountTable, tempered_posterior
-
-Order = Literal["updated", "paper"]
-Prior = Literal["poisson", "spike", "truncated"]
-Coupling = Literal["round", "slot"]
-Total = Literal["estimate", "em"]
-Start = Literal["round", "slot"]
 
 MIN_RATE = 1e-9  # keeps log λ finite if somebody's rates hold a zero; a codeword chosen once in 1e9 slots
 MIN_LOG_RATE = -46.0  # after EM: a rate of 1e-20, whose own logarithms and exponentials still have room in float32
 MIN_VARIANCE = 1e-8  # of counts: the square root of none has no slope, and the confidence of EM no bound
-MIN_ACTIVITY = 1e-6  # α stays this far from 0 and 1, where log-odds are infinite
 MAX_CORRECTION = 3.0  # standard deviations of the posterior that the CNN may add
-SLOT_WEIGHT = 100  # of what a slot tells EM of itself, against what was believed: with 1 K̂_a stays 7 % low at high SNR
 FLAT = 1e-3  # joins the spread of log λ: equal rates are zero after standardising, not magnified rounding errors
 
 
 Scalar = Float[Tensor, ""]
 Rates = Float[Tensor, "#slots codewords"]
 """For every slot, or one row for all."""
+OneRow = Float[Tensor, "1 codewords"]
+"""For all slots of a chunk, or of the round."""
 
 
 class Scalars(NamedTuple):
@@ -85,18 +71,17 @@ class Belief:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a layer tells EM: summed over the slots of a chunk, averaged over those of the round, or slot by slot."""
+    """What a layer tells EM: summed over the slots of a chunk, or averaged over those of the round."""
 
-    mean: Rates
-    var: Rates
-    activity: Rates
-    noise: Float[Tensor, "#slots 1"]
-    noise_before: Float[Tensor, "#slots 1"]
+    mean: OneRow
+    var: OneRow
+    activity: OneRow
+    noise: Float[Tensor, "1 1"]
+    noise_before: Float[Tensor, "1 1"]
     """What was believed of the noise."""
-    rate_before: Rates | None
+    rate_before: OneRow | None
     """What was believed of slots that share a round but have rates of their own; None if there are none such."""
-    weight: int
-    """Of each row against what was believed: the slots behind it, or `SLOT_WEIGHT`."""
+    num_slots: int
 
 
 def initial_belief(
@@ -107,26 +92,15 @@ def initial_belief(
     return Belief(log_rate, tied_activity(log_rate), noise_var[:, None], own_rates)
 
 
-def initial_state(y: Float[Tensor, "slots uses"], rate: Float[Tensor, "#slots codewords"], order: Order) -> AmpState:
-    """Return the state before the first layer (Sec. III-E, initialisation): GAMP's, or the paper's zeros and ones."""
-    s = start(y, rate)
-    if order == "paper":
-        return replace(s, x_hat=torch.zeros_like(s.x_hat), nu=torch.ones_like(s.nu))
-    return s
-
-
 def message_passing(
-    s: AmpState, y: Float[Tensor, "slots uses"], book: PreparedCodebook, belief: Belief, k: Scalars, order: Order
+    s: AmpState, y: Float[Tensor, "slots uses"], book: PreparedCodebook, belief: Belief, k: Scalars
 ) -> tuple[AmpState, Float[Tensor, "slots codewords"], Float[Tensor, "slots codewords"]]:
     """Run the output block and the first half of the input block; return the state, R and V.
 
     The paper's text gives the input block the residual and variance from before the output block. Starting from z = y
-    that residual is zero and later ones lag; `updated` gives it what the output block has just computed, as GAMP does.
+    that residual is zero and later ones lag; here it gets what the output block has just computed, as in GAMP.
     """
-    noise = belief.noise_var.clamp(min=MIN_NOISE)
-    if order == "updated":
-        return pass_messages(s, y, book, noise, k.gain, k.damping, k.precision)
-    return output_block(s, y, book, noise, k.gain, k.damping), *pseudo_channel(s, y, book, noise, k.precision)
+    return pass_messages(s, y, book, belief.noise_var.clamp(min=MIN_NOISE), k.gain, k.damping, k.precision)
 
 
 def refined_posterior(
@@ -135,19 +109,17 @@ def refined_posterior(
     belief: Belief,
     k: Scalars,
     table: CountTable,
-    prior: Prior,
     cnn: Cnn | None,
     workspace: Workspace,
 ) -> tuple[Moments, Float[Tensor, "slots codewords"]]:
     """Return the posterior moments of the counts and their refined mean; by one compiled kernel where it serves."""
     if not native.serves(R, V, belief.log_rate, belief.activity):
-        post = posterior(R, V, belief, k, table, prior)
+        post = tempered_posterior(R, V, belief.log_rate, k.temperature, table)
         return post, post.mean if cnn is None else refine(post, R, V, belief, k, cnn, workspace)
     *moments, refined = native.refined_moments(
         R,
         V,
         belief.log_rate,
-        log_odds(belief, prior),
         belief.activity,
         temperature=float(k.temperature),
         reach=table.reach,
@@ -156,27 +128,6 @@ def refined_posterior(
         weights=() if cnn is None else cnn.by_channel(R),
     )
     return Moments(*moments), refined
-
-
-def log_odds(belief: Belief, prior: Prior) -> Rates | None:
-    """Return the prior log-weight of the counts above zero; None is Poisson."""
-    if prior == "poisson":
-        return None
-    odds = log_odds_spike if prior == "spike" else log_odds_truncated
-    return odds(belief.log_rate.exp(), belief.activity.clamp(MIN_ACTIVITY, 1 - MIN_ACTIVITY))
-
-
-def posterior(
-    R: Float[Tensor, "slots codewords"],
-    V: Float[Tensor, "slots codewords"],
-    belief: Belief,
-    k: Scalars,
-    table: CountTable,
-    prior: Prior,
-    form: Callable[..., Moments] = tempered_posterior,
-) -> Moments:
-    """Return the tempered posterior moments of the counts (Sec. III-E, input block)."""
-    return form(R, V, belief.log_rate, k.temperature, table, log_odds(belief, prior))
 
 
 def refine(
@@ -213,8 +164,8 @@ def tied_activity(log_rate: Float[Tensor, "#slots codewords"]) -> Float[Tensor, 
     return -torch.expm1(-log_rate.exp())
 
 
-def gather(post: Moments, s: AmpState, y: Float[Tensor, "slots uses"], belief: Belief, coupling: Coupling) -> Evidence:
-    r"""Collect what EM needs of a chunk of slots (Sec. III-E, EM updates).
+def gather(post: Moments, s: AmpState, y: Float[Tensor, "slots uses"], belief: Belief) -> Evidence:
+    r"""Sum what EM needs of a chunk of slots (Sec. III-E, EM updates).
 
     For the noise, the posterior expectation of its energy where the signal is $\mathcal N(z, v)$, averaged over the uses:
     $\bigl(\tfrac{\sigma^2}{\sigma^2+v}\bigr)^2 (y-z)^2 + \tfrac{\sigma^2}{\sigma^2+v} v$.
@@ -222,30 +173,26 @@ def gather(post: Moments, s: AmpState, y: Float[Tensor, "slots uses"], belief: B
     noise = belief.noise_var.clamp(min=MIN_NOISE)
     share = noise / (noise + s.v)
     energy = (torch.addcmul(s.v, share, (y - s.z).square()) * share).mean(1, keepdim=True)
-    if coupling == "slot":
-        return Evidence(*post, energy, belief.noise_var, None, weight=SLOT_WEIGHT)
     # in double precision: the same whatever the chunk
     sums = (t.sum(0, keepdim=True, dtype=torch.float64) for t in (*post, energy, belief.noise_var))
     rate = belief.log_rate.exp().sum(0, keepdim=True, dtype=torch.float64) if belief.own_rates else None
-    return Evidence(*sums, rate_before=rate, weight=len(y))
+    return Evidence(*sums, rate_before=rate, num_slots=len(y))
 
 
-def pool(parts: Sequence[Evidence], coupling: Coupling) -> list[Evidence]:
-    """Return what EM is told about each chunk: the average over the slots of the round, in their order, or its own slots."""
-    if coupling == "slot":
-        return list(parts)
-    num_slots = sum(part.weight for part in parts)
+def pool(parts: Sequence[Evidence]) -> Evidence:
+    """Return what EM is told: the average over the slots of the round, chunk after chunk in their order."""
+    num_slots = sum(part.num_slots for part in parts)
 
     def mean(name: str) -> Tensor:
         return reduce(torch.add, [getattr(part, name) for part in parts]) / num_slots
 
     rate_before = None if parts[0].rate_before is None else mean("rate_before")
     means = map(mean, ("mean", "var", "activity", "noise", "noise_before"))
-    return [Evidence(*means, rate_before=rate_before, weight=num_slots)] * len(parts)
+    return Evidence(*means, rate_before=rate_before, num_slots=num_slots)
 
 
 def expectation_maximisation(
-    belief: Belief, evidence: Evidence, k: Scalars, *, log_total: Float[Tensor, ""] | None, hold_noise: bool
+    belief: Belief, evidence: Evidence, k: Scalars, *, log_total: Scalar, hold_noise: bool
 ) -> Belief:
     r"""Move rates, activities and noise towards what the posterior says (Sec. III-E, EM updates).
 
@@ -259,20 +206,18 @@ def expectation_maximisation(
         belief: What was believed.
         evidence: What this layer found.
         k: The gates: of λ, which the paper does not have (g = 1), of α and of σ².
-        log_total: Logarithm of the number of devices if that is known: the rates then keep their sum.
+        log_total: Logarithm of the number of devices, which is the sum of the rates and stays.
         hold_noise: Whether the noise is known.
     """
     mean, var, active = (getattr(evidence, f).to(belief.log_rate) for f in ("mean", "var", "activity"))
     expected = belief.log_rate
     if evidence.rate_before is not None:  # all slots move alike, as the round's mean does
         expected = evidence.rate_before.log().to(expected)
-    proposal = (evidence.weight * mean + expected.exp()) / (evidence.weight + 1)
+    proposal = (evidence.num_slots * mean + expected.exp()) / (evidence.num_slots + 1)
     confidence = (mean.square() / var.clamp(min=MIN_VARIANCE)).mean(1, keepdim=True)
     step = k.rate_gate * confidence / (1 + confidence)
     log_rate = belief.log_rate + step * (proposal.log() - expected)
-    if log_total is not None:
-        log_rate = log_rate - log_rate.logsumexp(1, keepdim=True) + log_total
-    log_rate = log_rate.clamp(min=MIN_LOG_RATE)
+    log_rate = (log_rate - log_rate.logsumexp(1, keepdim=True) + log_total).clamp(min=MIN_LOG_RATE)
     activity = torch.lerp(tied_activity(log_rate), active, k.activity_gate)
     noise_var = belief.noise_var
     if not hold_noise:
@@ -283,11 +228,11 @@ def expectation_maximisation(
 
 def merge_noise(
     noise_var: Float[Tensor, "slots 1"],
-    now: Float[Tensor, "#slots 1"],
-    proposal: Float[Tensor, "#slots 1"],
-    gate: Float[Tensor, ""],
+    now: Float[Tensor, "1 1"],
+    proposal: Float[Tensor, "1 1"],
+    gate: Scalar,
 ) -> Float[Tensor, "slots 1"]:
-    """Move the noise from what it is now towards the proposal, in the log domain; a round's moves all slots alike."""
+    """Move the noise of all slots alike, as the round's goes from what it is now towards the proposal, in the log domain."""
     tiny = torch.finfo(noise_var.dtype).tiny  # of a silent slot
     change = (proposal.clamp(min=tiny).log() - now.clamp(min=tiny).log()) * gate
     return noise_var * change.clamp(max=MAX_EXPONENT).exp()

@@ -103,11 +103,6 @@ def log_odds_spike(rate: Tensor, alpha: Tensor) -> Tensor:
     return alpha.log() - rate - torch.log(1 - alpha + alpha * torch.exp(-rate))
 
 
-def log_odds_truncated(rate: Tensor, alpha: Tensor) -> Tensor:
-    """Return the `log_odds` of (1−α)δ₀ + α·Pois(rate | x > 0), where α is the probability of being active."""
-    return torch.logit(alpha) - torch.log(torch.expm1(rate))
-
-
 def _sum_outwards(
     distance: Tensor, mode: Tensor, precision: Tensor, log_rate: Tensor, reach: int, shape: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:

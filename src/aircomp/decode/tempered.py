@@ -1,14 +1,14 @@
-r"""Posterior of a count under a spike, a Poisson slab and a temperature, with its derivatives written out.
+r"""Posterior of a Poisson count under a temperature, with its derivatives written out.
 
-Made for the network, which needs it in every layer with a learned temperature $\tau$ and, in training, its gradients. The
-prior's form is in the log-odds (`log_odds_spike`, `log_odds_truncated`), plain Poisson without them. For $c = 1/\tau$
-the counts above zero weigh
+Made for the network, which needs it in every layer with a learned temperature $\tau$ and, in training, its gradients. For
+$c = 1/\tau$ a count weighs
 
-$$w(x) = \exp c\,\bigl[x\,(R/V + \log\lambda) - x^2/2V - \log x! + o\bigr], \qquad w(0) = 1,$$
+$$w(x) = \exp c\,\bigl[x\,(R/V + \log\lambda) - x^2/2V - \log x!\bigr],$$
 
-an exponential family: derivatives of moments are covariances, so the backward pass needs two more moments of the slab and
-no graph. Weights are taken relative to that of one count, the anchor, and weighed together: a small matrix product gives
-their logarithms and another one the moments.
+an exponential family: derivatives of moments are covariances, so the backward pass needs two more moments and no graph.
+Zero stands apart from the other counts, the slab, because the network also asks for the probability of the slab. Weights
+are taken relative to that of one count, the anchor, and weighed together: a small matrix product gives their logarithms and
+another one the moments.
 
     nearly all entries, whose weights fall from one on:   1, 2, …, 1 + reach           logarithms of factorials are constants
     the others, those of codewords sent twice or more:    mode − reach, …, mode + reach     … come from a table over the mode
@@ -80,7 +80,7 @@ class _Slab(NamedTuple):
     anchor: Float[Tensor, "*entries"]
     """The count whose weight is one."""
     height: Float[Tensor, "*entries"]
-    """Logarithm of the anchor's weight against that of zero, for temperature one and without log-odds."""
+    """Logarithm of the anchor's weight against that of zero, for temperature one."""
     sums: Tensor
     """Weights times powers of the offset from the anchor; then, for derivatives, times −log x! and three powers."""
 
@@ -91,7 +91,6 @@ def tempered_posterior(
     log_rate: Float[Tensor, "#slots codewords"],
     temperature: Float[Tensor, ""],
     table: CountTable,
-    log_odds: Float[Tensor, "#slots codewords"] | None = None,
 ) -> Moments:
     """Return mean, variance and probability of activity of counts seen as R = x + N(0, V) (Sec. III-E, input block).
 
@@ -100,17 +99,16 @@ def tempered_posterior(
     Args:
         R: Pseudo-observations.
         V: Their variances, positive.
-        log_rate: Logarithm of the slab's rates λ, one row for all slots or one for each.
+        log_rate: Logarithm of the rates λ, one row for all slots or one for each.
         temperature: The posterior is raised to 1/temperature: below one it approaches the mode.
         table: Which counts to sum.
-        log_odds: Prior log-weight of the counts above zero (`log_odds_spike`, `log_odds_truncated`); None is Poisson.
     """
-    inputs = (R, V, log_rate, temperature, log_odds)
-    by_codeword = (R.mT, V.mT, log_rate.mT, temperature, None if log_odds is None else log_odds.mT)
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
+    by_codeword = (R.mT, V.mT, log_rate.mT, temperature)
+    if torch.is_grad_enabled() and any(t.requires_grad for t in by_codeword):
         found = _Tempered.apply(*by_codeword, table)
     else:
-        found = _moments(*by_codeword, table)
+        power = temperature.reciprocal()
+        found = _mix(_weigh(R.mT, V.mT, log_rate.mT, power, table, _MOMENTS), power)
     return Moments(*(moment.mT for moment in found))  # pyright: ignore[reportGeneralTypeIssues]
 
 
@@ -120,19 +118,10 @@ def posterior_around_modes(
     log_rate: Float[Tensor, "#slots codewords"],
     temperature: Float[Tensor, ""],
     table: CountTable,
-    log_odds: Float[Tensor, "#slots codewords"] | None = None,
 ) -> Moments:
     """Return the same with every entry's counts around its mode: slower, but a fixed graph, as an export needs it."""
     power = temperature.reciprocal()
-    slab = _around_modes(R, V, log_rate.expand_as(R), power, table, _MOMENTS)
-    return _mix(slab, power, log_odds)
-
-
-def _moments(
-    R: Tensor, V: Tensor, log_rate: Tensor, temperature: Tensor, log_odds: Tensor | None, table: CountTable
-) -> Moments:
-    power = temperature.reciprocal()
-    return _mix(_weigh(R, V, log_rate, power, table, _MOMENTS), power, log_odds)
+    return _mix(_around_modes(R, V, log_rate.expand_as(R), power, table, _MOMENTS), power)
 
 
 class _Tempered(torch.autograd.Function):
@@ -140,13 +129,7 @@ class _Tempered(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        R: Tensor,
-        V: Tensor,
-        log_rate: Tensor,
-        temperature: Tensor,
-        log_odds: Tensor | None,
-        table: CountTable,
+        ctx: Any, R: Tensor, V: Tensor, log_rate: Tensor, temperature: Tensor, table: CountTable
     ) -> tuple[Tensor, ...]:
         power = temperature.reciprocal()
         slab = _weigh(R, V, log_rate, power, table, _DERIVATIVES)
@@ -159,9 +142,9 @@ class _Tempered(torch.autograd.Function):
         m4 = torch.addcmul(o4, o1, torch.addcmul(4 * k3, o1, torch.add(first, s2, alpha=6)), value=-1)
         fx = torch.addcmul(f1, o1, f, value=-1)
         fxx = torch.addcmul(torch.addcmul(f2, o1, fx, value=-2), o2, f, value=-1)
-        p = _activity(slab, power, log_odds)
+        p = _activity(slab, power)
         mean, excess = slab.anchor + o1, torch.addcmul(m4, s2, s2, value=-1)
-        ctx.save_for_backward(R, V, log_rate, power, log_odds, p, mean, s2, k3, excess, f, fx, fxx)
+        ctx.save_for_backward(R, V, log_rate, power, p, mean, s2, k3, excess, f, fx, fxx)
         return tuple(_combine(p, mean, s2))
 
     @staticmethod
@@ -174,7 +157,7 @@ class _Tempered(torch.autograd.Function):
         Of the slab: `s2` is the variance, `k3` the covariance of x with (x − mean)², `excess` the latter's variance.
         """
         by_mean, by_var, by_active = (t.contiguous() for t in grad_outputs)  # what follows is by codeword
-        R, V, log_rate, power, log_odds, p, mean, s2, k3, excess, f, fx, fxx = ctx.saved_tensors
+        R, V, log_rate, power, p, mean, s2, k3, excess, f, fx, fxx = ctx.saved_tensors
         q = V.reciprocal()
         not_p, u = 1 - p, by_var * mean
         w = torch.addcmul(by_mean, not_p, u, value=2)
@@ -187,14 +170,9 @@ class _Tempered(torch.autograd.Function):
         by_q = torch.addcmul(-0.5 * square, R, by_x)
         by_log_rate = by_x.sum_to_size(log_rate.shape)
         by_power = _dot(q, by_q) + _dot(log_rate, by_log_rate) + _dot(L, f) + _dot(M, fx) + _dot(S, fxx)
-        by_log_odds = None
-        if log_odds is not None:
-            by_log_odds = L.sum_to_size(log_odds.shape)
-            by_power = by_power + _dot(log_odds, by_log_odds)
-            by_log_odds = power * by_log_odds
         sharpness = power * q
         by_V = by_q.mul_(q).mul_(sharpness).neg_()
-        return sharpness * by_x, by_V, power * by_log_rate, -power.square() * by_power, by_log_odds, None
+        return sharpness * by_x, by_V, power * by_log_rate, -power.square() * by_power, None
 
 
 def _dot(a: Tensor, b: Tensor) -> Float[Tensor, ""]:
@@ -258,22 +236,18 @@ def _mode(R: Tensor, V: Tensor, log_rate: Tensor, table: CountTable) -> Tensor:
     return root.floor_().nan_to_num_(1.0).clamp_(1, len(table.log_factorials) - 1)  # NaN goes on in R, not as an index
 
 
-def _mix(slab: _Slab, power: Tensor, log_odds: Tensor | None) -> Moments:
+def _mix(slab: _Slab, power: Tensor) -> Moments:
     """Return the moments of slab and zero together."""
     total, first, second = slab.sums.unbind()
     offset = first / total
     var = (second / total).addcmul_(offset, offset, value=-1).clamp_min_(0)
-    return _combine(_activity(slab, power, log_odds), slab.anchor + offset, var)
+    return _combine(_activity(slab, power), slab.anchor + offset, var)
 
 
-def _activity(slab: _Slab, power: Tensor, log_odds: Tensor | None) -> Tensor:
+def _activity(slab: _Slab, power: Tensor) -> Tensor:
     """Return the probability of a count above zero."""
-    height = slab.height if log_odds is None else slab.height + log_odds
-    total, zero = (
-        slab.sums[0],
-        (height * (-_BITS * power)).exp2_(),
-    )  # relative to the anchor; infinite where nothing is sent
-    return total / (total + zero)
+    zero = (slab.height * (-_BITS * power)).exp2_()  # relative to the anchor; infinite where nothing is sent
+    return slab.sums[0] / (slab.sums[0] + zero)
 
 
 def _combine(active: Tensor, mean: Tensor, var: Tensor) -> Moments:

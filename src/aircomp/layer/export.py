@@ -30,15 +30,12 @@ from aircomp.decode.cnn import Cnn, Workspace
 from aircomp.decode.gamp_net import GampNet
 from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook
 from aircomp.decode.net_blocks import (
-    SLOT_WEIGHT,
     Belief,
-    Coupling,
     Evidence,
     Scalars,
     expectation_maximisation,
     initial_belief,
     message_passing,
-    posterior,
     refine,
 )
 from aircomp.decode.prior import Moments, reach_for
@@ -74,7 +71,6 @@ class StaticNet(nn.Module):
                 f"the layer has form {layer.form}, and only layers of form gamp-net can be exported; give one of those "
                 "(aircomp layers lists the package's)"
             )
-        self.settings = net.settings
         self.codebook = nn.Buffer(layer.codebook.detach().cpu().float())
         with torch.no_grad():
             scalars = net.scalars(self.codebook)
@@ -91,24 +87,20 @@ class StaticNet(nn.Module):
         noise_var: Float[Tensor, " slots"],
     ) -> tuple[Float[Tensor, "slots codewords"], Float[Tensor, ""], Float[Tensor, " slots"]]:
         """Run all layers; see `GampNet.unroll`."""
-        book, settings = PreparedCodebook.of(self.codebook), self.settings
-        total = rate.sum()
-        log_total = total.log() if settings.total == "estimate" else None
-        belief = initial_belief(rate, noise_var)
-        s = _start(received, rate, settings.order)
+        book, total = PreparedCodebook.of(self.codebook), rate.sum()
+        log_total, belief, s = total.log(), initial_belief(rate, noise_var), _start(received, rate)
         for i, values in enumerate(self.scalars.unbind()):
             k, table = Scalars(*values.unbind()), self.tables[i]()
-            s, seen, width = message_passing(s, received, book, belief, k, settings.order)
-            post = posterior(seen, width, belief, k, table, settings.prior, posterior_around_modes)
+            s, seen, width = message_passing(s, received, book, belief, k)
+            post = posterior_around_modes(seen, width, belief.log_rate, k.temperature, table)
             x_hat = post.mean
-            if settings.cnn:
+            if self.cnn:
                 x_hat = refine(post, seen, width, belief, k, self.cnn[i], Workspace())  # which ours do not use
-            belief = _learn(belief, post, s, received, k, settings.coupling, log_total)
+            belief = _learn(belief, post, s, received, k, log_total)
             s = replace(s, x_hat=x_hat, nu=post.var)
         silent = total == 0  # nobody sends: the logarithm of their number is infinite, and all that follows from it
         mean = torch.where(silent, 0.0, s.x_hat)
-        found = (belief.log_rate.exp() if log_total is None else mean).sum(1).mean()
-        return mean, torch.where(silent, 0.0, found), belief.noise_var[:, 0]
+        return mean, mean.sum(1).mean(), belief.noise_var[:, 0]
 
 
 class _Table(nn.Module):
@@ -146,25 +138,18 @@ class _Convolutions(nn.Module):
 # tracing would make a constant of that one.
 
 
-def _start(y: Tensor, rate: Tensor, order: str) -> AmpState:
+def _start(y: Tensor, rate: Tensor) -> AmpState:
     prior = rate.expand(y.shape[0], rate.shape[0])
-    if order == "paper":
-        return AmpState(torch.zeros_like(prior), torch.ones_like(prior), y, torch.ones_like(y))
     return AmpState(prior, prior, y, torch.ones_like(y))
 
 
-def _learn(
-    belief: Belief, post: Moments, s: AmpState, y: Tensor, k: Scalars, coupling: Coupling, log_total: Tensor | None
-) -> Belief:
+def _learn(belief: Belief, post: Moments, s: AmpState, y: Tensor, k: Scalars, log_total: Tensor) -> Belief:
     """Let expectation maximisation move the belief."""
     noise = belief.noise_var.clamp(min=MIN_NOISE)
     share = noise / (noise + s.v)
     energy = ((share * (y - s.z)).square() + share * s.v).mean(1, keepdim=True)
-    if coupling == "slot":
-        evidence = Evidence(*post, energy, belief.noise_var, None, weight=SLOT_WEIGHT)
-    else:
-        means = (t.mean(0, keepdim=True, dtype=torch.float64) for t in (*post, energy, belief.noise_var))
-        evidence = Evidence(*means, rate_before=None, weight=y.shape[0])
+    means = (t.mean(0, keepdim=True, dtype=torch.float64) for t in (*post, energy, belief.noise_var))
+    evidence = Evidence(*means, rate_before=None, num_slots=y.shape[0])
     return expectation_maximisation(belief, evidence, k, log_total=log_total, hold_noise=False)
 
 

@@ -37,7 +37,6 @@ def table_posterior(
     rate: Tensor,
     *,
     max_count: int,
-    log_odds: Tensor | None = None,
     temperature: float = 1.0,
     agreement: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -49,8 +48,6 @@ def table_posterior(
         a = (rate.double() / spread)[..., None]
         log_weight = torch.lgamma(a + m) - torch.lgamma(a) - torch.lgamma(m + 1)
         log_weight = log_weight + m * (spread / (1 + spread)).log()[..., None]
-    if log_odds is not None:
-        log_weight = log_weight + log_odds.double()[..., None] * (m > 0)
     log_weight = log_weight - (observed.double()[..., None] - m) ** 2 / (2 * variance.double()[..., None])
     weight = torch.softmax(log_weight / temperature, -1)
     mean = weight @ m

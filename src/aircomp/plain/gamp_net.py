@@ -15,10 +15,9 @@ def unroll(
     rate: Float[Tensor, " codewords"],
     noise_var: Float[Tensor, " slots"],
     *,
-    hold_total: bool = False,
     max_count: int = 30,
 ) -> NetOutput:
-    """Return what `GampNet.unroll` does, for the plain Poisson prior and what is shared over the round."""
+    """Return what `GampNet.unroll` does, for rates that all slots share."""
     y, C = received, codebook
     slots, n = len(y), len(C)
     x, nu, z, v = rate.expand(slots, n), rate.expand(slots, n), y, torch.ones_like(y)
@@ -54,14 +53,13 @@ def unroll(
         c = (m.mean(0) ** 2 / nu.mean(0).clamp(min=1e-8)).mean()
         proposal = (m.sum(0) + log_rate.exp()) / (slots + 1)
         log_rate = log_rate + torch.sigmoid(raw["rate_gate"][layer]) * c / (1 + c) * (proposal.log() - log_rate)
-        if hold_total:
-            log_rate = torch.log(rate.sum() * torch.softmax(log_rate, dim=0))
+        log_rate = torch.log(rate.sum() * torch.softmax(log_rate, dim=0))
         gate = torch.sigmoid(raw["activity_gate"][layer])
         alpha = (1 - gate) * (1 - torch.exp(-log_rate.exp())) + gate * active.mean(0)
         energy = ((y - z) * d / (d + v)) ** 2 + v * d / (d + v)
         factor = (energy.mean() / sigma2.mean()) ** torch.sigmoid(raw["noise_gate"][layer])
         sigma2 = sigma2 * factor
-    return NetOutput(x, x.sum(1).mean() if hold_total else log_rate.exp().sum(), sigma2[:, 0])
+    return NetOutput(x, x.sum(1).mean(), sigma2[:, 0])
 
 
 def _posterior(R: Tensor, V: Tensor, log_rate: Tensor, tau: Tensor, max_count: int) -> tuple[Tensor, Tensor, Tensor]:

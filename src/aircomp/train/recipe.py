@@ -69,7 +69,6 @@ class PretrainSettings(TrainingSettings):
     EXAMPLE = "short"
     NEEDS: ClassVar[NeedsTable] = {
         **TrainingSettings.NEEDS,
-        "data.estimates": needs("net.start", "round") + needs("net.total", "estimate"),
         "loss.orthogonality": needs("codebook.learned", True) + needs("codebook.form", "product"),
     }
 

@@ -42,9 +42,9 @@ class LayerModel(nn.Module):
     def forward(self, batch: Batch, *, rng: torch.Generator) -> NetOutput:
         """Send a batch over the channel and decode it, from the estimates that the decoder itself would start from.
 
-        Those of the decoder are of the whole round, and a batch alone tells much less. So a number of devices that stays as
-        estimated is given to the batch, about as wrong as a whole round would tell it, and so are rates and noise where
-        the recipe asks for it (`data.estimates`).
+        Those of the decoder are of the whole round, and a batch alone tells much less. So the number of devices is given to
+        the batch, about as wrong as a whole round would tell it, and so are rates and noise where the recipe asks for it
+        (`data.estimates`).
         """
         codebook = self.codebook()
         received = transmit(
@@ -55,13 +55,11 @@ class LayerModel(nn.Module):
             rng=rng,
             num_active=batch.num_active,
         )
-        num_active = None
-        if self.net.settings.total == "estimate":
-            wrong = torch.randn((), generator=rng, device=rng.device).item()
-            num_active = batch.num_active * math.exp(TOLD_ERROR * wrong)
-            if self.estimates == "round":
-                rate = rates_of_slots(num_active * batch.shares, batch.log_ratio)
-                return self.net.unroll(received, codebook, rate, self._noise(received, batch, rng), hold_total=True)
+        wrong = torch.randn((), generator=rng, device=rng.device).item()
+        num_active = batch.num_active * math.exp(TOLD_ERROR * wrong)
+        if self.estimates == "round":
+            rate = rates_of_slots(num_active * batch.shares, batch.log_ratio)
+            return self.net.unroll(received, codebook, rate, self._noise(received, batch, rng))
         return self.net(
             received,
             codebook,
