@@ -227,7 +227,7 @@ def test_estimates_are_another_start():
 def test_estimates_of_a_silent_round_decode_to_nothing():
     _, codebook, popularity = a_round(num_slots=4)
     net = moved(AmpDaNetSettings(num_layers=2, filters=4, start="estimates"))
-    silence = torch.full((4, codebook.shape[1]), 1e-9, dtype=codebook.dtype)  # not exactly zero, which no network sees
+    silence = torch.full((4, codebook.shape[1]), 1e-12, dtype=codebook.dtype)  # of exactly zero no network is asked
     decoded = AmpDaNetDecoder(net, codebook).decode(silence, popularity)
     assert decoded.mean.isfinite().all()
     assert decoded.num_active == 0

@@ -25,8 +25,8 @@ from aircomp.measure.fields import with_current_names
 Payload = dict[str, Any]
 
 VERSIONS = {
-    "simulate": 1,
-    "treatments": 2,
+    "simulate": 2,
+    "treatments": 3,
     "central": 1,
     "scaled": 1,
     "disturbed": 1,
@@ -50,7 +50,7 @@ VERSIONS = {
     "short": 1,
     "zoo": 1,
     "amp-da": 2,
-    "amp-da-net": 1,
+    "amp-da-net": 2,
     "gamp-net": 3,
     "analog": 2,
     "matched": 3,
