@@ -30,7 +30,10 @@ def test_listing_the_names_does_not_import_torch():
 
 def test_a_decoded_round_and_a_layer_say_what_they_are_in_a_line():
     layer = aircomp.CommunicationLayer.load()
-    assert repr(layer) == "<CommunicationLayer: 128 codewords of 64 channel uses, trained on 1 to 64 devices>"
+    assert (
+        repr(layer)
+        == "<CommunicationLayer, form gamp-net: 128 codewords of 64 channel uses, trained on 1 to 64 devices>"
+    )
     decoded = aircomp.Decoded(torch.zeros(3, 128, dtype=torch.long), torch.zeros(3, 128), 9.97, torch.zeros(3))
     assert repr(decoded) == "<Decoded: counts of 3 × 128 slots and codewords, 9.97 devices estimated>"
 

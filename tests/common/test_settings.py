@@ -151,7 +151,7 @@ def test_every_setting_that_says_what_it_is_for_is_in_the_table(tree):
 @pytest.mark.parametrize(
     ("command", "arguments", "message"),
     [
-        ("simulate", ["--snr-db", "5"], "channel.snr_db was given but has no effect"),
+        ("simulate", ["--uplink", "ideal", "--snr-db", "5"], "channel.snr_db was given but has no effect"),
         ("simulate", ["--uplink", "perfect", "--channel.snr-reference=slot"], "channel.snr_reference was given"),
         ("simulate", ["--uplink", "gamp", "--layer", "x"], "uplink.layer was given but has no effect"),
         (

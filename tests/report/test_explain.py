@@ -10,7 +10,7 @@ from aircomp.decode.gamp_net import GampNet, GampNetSettings
 from aircomp.encode.codebook import make_codebook
 from aircomp.layer import CommunicationLayer
 from aircomp.measure.metrics import count_accuracy
-from aircomp.report.explain import example_round, first_layers, trace_slot
+from aircomp.report.explain import example_round, trace_slot
 
 LAYER = CommunicationLayer(
     make_codebook("two-bases", 64, 32, rng=generator(0, "codebook")),
@@ -34,12 +34,15 @@ def test_a_trace_begins_with_the_prior_and_ends_with_what_the_decoder_says():
     assert torch.equal(hard.decoded, decoded.counts[3])
 
 
-def test_a_network_cut_off_after_all_its_layers_is_itself():
-    received = torch.randn(6, 32, generator=generator(0, "received"))
-    rate, noise = torch.full((64,), 0.1), torch.full((6,), 0.2)
-    whole = LAYER.net.unroll(received, LAYER.codebook, rate, noise)
-    assert torch.equal(first_layers(LAYER.net, 4).unroll(received, LAYER.codebook, rate, noise).mean, whole.mean)
-    assert not torch.equal(first_layers(LAYER.net, 2).unroll(received, LAYER.codebook, rate, noise).mean, whole.mean)
+def test_the_last_state_of_a_trace_is_what_is_decoded():
+    counts, popularity = example_round(64, num_active=4, num_slots=300, seed=1)
+    received = counts.float() @ LAYER.codebook + 0.1 * torch.randn(300, 32, generator=generator(0, "noise"))
+    states = LAYER.trace(received, popularity)
+    assert len(states) == 4
+    torch.testing.assert_close(
+        states[-1].x_hat.clamp(min=0), LAYER.decode(received, popularity).mean, rtol=0, atol=1e-5
+    )
+    assert not torch.allclose(states[0].x_hat, states[-1].x_hat, atol=1e-2)
 
 
 @pytest.mark.seconds
