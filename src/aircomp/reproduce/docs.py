@@ -154,7 +154,7 @@ def _section(every: Expected) -> str:
 
 
 def _index(everything: Sequence[Expected]) -> str:
-    rows = {
+    rows: dict[verdicts.Source, list[Row]] = {
         source: [
             {"result": f"[{each.result.name}]({each.scale.name}.md#{_anchor(each.result.title)})"} | claim
             for each in everything

@@ -32,7 +32,7 @@ def write_outcome(
 
 def write_all(out: Path, scale: Scale, seeds: Sequence[int], shown: dict[str, tuple[Outcome, Section]]) -> None:
     """Write the page of all results: what became of the paper's claims and of ours, then everything."""
-    judged = {
+    judged: dict[verdicts.Source, list[Row]] = {
         source: [
             {"result": name} | row
             for name, (outcome, _) in shown.items()

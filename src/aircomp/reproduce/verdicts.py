@@ -30,7 +30,7 @@ CONFIDENCE = 0.95
 TEST_IMAGE_FIELDS = ("test_accuracy", "test_accuracy_last5", "best_test_accuracy")
 """Fields that count test images: how many seeds they take depends on how many images the scale has."""
 
-NEGLIGIBLE = dict.fromkeys((*TEST_IMAGE_FIELDS, "count_accuracy", "device_nmse"), 0.02)
+NEGLIGIBLE: dict[str, float] = dict.fromkeys((*TEST_IMAGE_FIELDS, "count_accuracy", "device_nmse"), 0.02)
 """Differences that nobody would call one, by field; of others none is."""
 
 Source = Literal["paper", "ours"]
@@ -90,8 +90,9 @@ def judge(claims: Sequence[Claim], rows: Sequence[Row], scale: Scale, source: So
     found = []
     for claim in claims:
         a, b = _row(rows, claim.a), _row(rows, claim.b)
-        known = a is not None and b is not None and claim.field in a and claim.field in b
-        if known and source in (None, claim.source):
+        if source not in (None, claim.source):
+            continue
+        if a is not None and b is not None and claim.field in a and claim.field in b:
             found.append(_judged(claim, a, b, [row for row in rows if _belongs(row, claim)], scale))
     return found
 
