@@ -397,7 +397,7 @@ FADING = ChannelSettings(kind="fading", antennas=16, snr_db=20.0)
 @pytest.mark.parametrize("name", aircomp.uplink_names())
 def test_every_scheme_with_error_feedback_does_under_flower_what_it_does_alone(name):
     # a trained layer has its own size, and a block of a code needs longer slots
-    trained = name in ("gamp-net", "blind-net")
+    trained = name in ("amp-da-net", "gamp-net", "blind-net")
     uplink = aircomp.make_uplink(name) if trained else make_uplink(name, codeword_length=128)
     rule = "sign-vote" if uplink.offers is Vote else "mean"
     air = make_channel(FADING, PowerSettings()) if name == "tuma" else Awgn(20.0)  # zones need places

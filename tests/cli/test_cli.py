@@ -70,7 +70,7 @@ def test_default_directories_are_new_each_time(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         assert call("simulate", "digits", *SMALL_RUN) == 0
-    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["digits-ideal", "digits-ideal-2"]
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["digits-amp-da-net", "digits-amp-da-net-2"]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_demo_is_a_page_and_replaces_only_what_it_made(tmp_path, capsys):
     assert call(*demo) == 0
     assert {"result.json", "report.html", "accuracy.png"} <= {path.name for path in tmp_path.iterdir()}
     rows = read_json(tmp_path / "result.json")["rows"]
-    assert [row["uplink"] for row in rows] == ["ideal", "perfect", "amp-da", "gamp", "gamp-net"]
+    assert [row["uplink"] for row in rows] == ["ideal", "perfect", "amp-da-net", "amp-da", "gamp-net"]
     page, said = (tmp_path / "report.html").read_text(), capsys.readouterr()
     assert "aircomp demo --rounds 1 --seed 0 --snr-db 5" in page
     assert "7 of 7 done: " in said.out, "without a terminal, too, it says what it does"

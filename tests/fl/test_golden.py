@@ -32,6 +32,7 @@ RUNS = {
     "perfect": ("perfect", {}),
     "gamp": ("gamp", QUIET),
     "amp-da": ("amp-da", QUIET),
+    "amp-da-net": ("amp-da-net", QUIET),
     "gamp-net": ("gamp-net", QUIET),
     "gamp at 0 dB": ("gamp", LOUD),
     "amp-da at 0 dB": ("amp-da", LOUD),

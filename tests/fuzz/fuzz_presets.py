@@ -19,7 +19,7 @@ def make(name: str) -> Case:
         text = (package / "presets" / "digits.toml").read_text()
         args, tiny = [rng.choice(["simulate", "collect"]), "preset.toml"], TINY_RUN
     else:
-        text = (package / "train" / "presets" / rng.choice(["short.toml", "paper.toml"])).read_text()
+        text = (package / "train" / rng.choice(["presets/short.toml", "paper_presets/paper.toml"])).read_text()
         args, tiny = ["pretrain", "../../inputs/fragments", "--preset", "preset.toml"], TINY_TRAINING
     content = mutated_toml(rng, text)
     return Case(name, [*args, *words(tiny)], prepare=lambda here: _write(here, content))

@@ -17,7 +17,7 @@ SETTINGS = {
     "rounds": 3,
     "engine": "serial",
     "uplink": "amp-da",
-    "channel.snr_db": -5.0,
+    "channel.snr_db": 8.0,
     "model.name": "vgg",
     "model.width": 4,
     "local.steps": 4,

@@ -10,7 +10,7 @@ from aircomp.measure.metrics import vector_gain
 from aircomp.quantize.codebook import QuantizeSettings
 from aircomp.uplinks import rehearsal
 from aircomp.uplinks.base import UplinkContext
-from aircomp.uplinks.decoders import decoder_names
+from aircomp.uplinks.decoders import FORMS, decoder_names
 from aircomp.uplinks.outputs import aggregate_output
 from aircomp.uplinks.schemes import make_uplink
 from aircomp.uplinks.settings import UplinkSettings
@@ -133,7 +133,7 @@ def test_a_scheme_that_simulates_no_slots_reads_out_the_unbiased_mean():
     assert torch.equal(*both)
 
 
-@pytest.mark.parametrize("name", [n for n in decoder_names() if n not in ("genie", "gamp-net")])
+@pytest.mark.parametrize("name", [n for n in decoder_names() if n not in ("genie", *FORMS)])
 def test_every_decoder_can_be_rehearsed(name):
     output = exchanged(name, params=402, snr_db=5.0).output
     found = aggregate_output(output, "mean", readout="calibrated")

@@ -136,7 +136,7 @@ def start(y: OfUses, book: Book, noise_var: Float[Tensor, "batches slots 1"] | N
     """Return the state before the first iteration."""
     batches, slots, _ = y.shape
     activity = start_activity(*book.rows.shape)
-    x_hat = y.new_full((batches, slots, len(book.rows)), 1.0)
+    x_hat = y.new_full((batches, slots, len(book.rows)), activity * LARGEST / 2)
     return AmpState(
         x_hat=x_hat,
         nu=torch.ones_like(x_hat),
