@@ -39,7 +39,7 @@ from aircomp.common import rng as rngs
 from aircomp.decode import estimate, side
 from aircomp.decode.base import Decoder
 from aircomp.decode.gamp import Gamp, GampSettings
-from aircomp.decode.gamp_net import GampNet, GampNetDecoder
+from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
 from aircomp.decode.pilot import PilotEstimator
 from aircomp.encode import energy
 from aircomp.encode.codebook import count, make_codebook
@@ -247,13 +247,15 @@ def fit_rate(task: Task, layer: CommunicationLayer) -> None:
 
 def fit_agreement_of_layer(task: Task, layer: CommunicationLayer) -> None:
     """Try the agreement in the estimates that a trained layer starts from."""
+    settings = layer.net.settings
+    assert isinstance(settings, GampNetSettings)  # only ours has one
     tried = {}
     for value in AGREEMENTS:
-        net = GampNet(layer.net.settings.changed(agreement=value)).eval().requires_grad_(False)
+        net = GampNet(settings.changed(agreement=value)).eval().requires_grad_(False)
         net.load_state_dict(layer.net.state_dict())
         decoder = GampNetDecoder(net, layer.codebook, snr_reference=task.snr_reference)
         tried[value] = decoded(task, decoder, layer.codebook)
-    report("agreement of the layer", tried, layer.net.settings.agreement, best_by_counts(tried))
+    report("agreement of the layer", tried, settings.agreement, best_by_counts(tried))
 
 
 FITS: dict[str, Callable[[Task, CommunicationLayer], None]] = {

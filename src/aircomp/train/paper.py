@@ -111,7 +111,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Terms:
+class BlockTerms:
     """The terms of a block, unweighted, and their weighted sum."""
 
     total: Float[Tensor, ""]
@@ -141,7 +141,7 @@ class PaperModel(nn.Module):
         return self.net(torch.cat(received), codebook, block.batches[0].popularity, batch_slots=self.batch_slots)
 
 
-def block_loss(model: PaperModel, block: Block, weights: PaperLossSettings, *, rng: torch.Generator) -> Terms:
+def block_loss(model: PaperModel, block: Block, weights: PaperLossSettings, *, rng: torch.Generator) -> BlockTerms:
     """Send, decode and compare one block (Sec. III-E, Loss Function)."""
     out = model(block, rng=rng)
     counts = torch.cat([batch.counts for batch in block.batches])
@@ -154,7 +154,7 @@ def block_loss(model: PaperModel, block: Block, weights: PaperLossSettings, *, r
         left = torch.cat([_distortion(batch) for batch in block.batches]).mean()
     total = error + weights.sparsity * sparsity + weights.orthogonality * orthogonality
     total = total + weights.activity * activity + weights.quantization * left
-    return Terms(total, error, sparsity, orthogonality, activity, left)
+    return BlockTerms(total, error, sparsity, orthogonality, activity, left)
 
 
 def _distortion(batch: Batch) -> Float[Tensor, " slots"]:
@@ -196,7 +196,7 @@ def _whole_batches(slots: Int[Tensor, " slots"], size: int) -> list[Int[Tensor, 
 class _Training(Training[PaperModel, CommunicationLayer, Block]):
     """The training of the paper's layer."""
 
-    Terms = Terms
+    Terms = BlockTerms
 
     def __init__(self, settings: PaperTrainingSettings, split: Split, **options: Any):
         self.settings, self.split = settings, split
@@ -228,7 +228,7 @@ class _Training(Training[PaperModel, CommunicationLayer, Block]):
             found += [Block(batches)] if batches else []
         return found
 
-    def step(self, number: int, slots: Tensor, rng: torch.Generator) -> Terms:
+    def step(self, number: int, slots: Tensor, rng: torch.Generator) -> BlockTerms:
         data, saved = self.settings.data, self.split.train[number]
         cut = _whole_batches(slots, data.batch_slots)
         shares = torch.rand(len(cut), generator=rng, dtype=torch.float64).tolist()
@@ -238,7 +238,7 @@ class _Training(Training[PaperModel, CommunicationLayer, Block]):
         descend(self.model, self.optimizer, terms.total, self.settings.clip_norm, self.gradients)
         return terms
 
-    def judge(self, batch: Block, rng: torch.Generator) -> Terms:
+    def judge(self, batch: Block, rng: torch.Generator) -> BlockTerms:
         return block_loss(self.model, batch.to(self.device), self.settings.loss, rng=rng)
 
     def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> CommunicationLayer:
