@@ -11,9 +11,9 @@ import torch.nn.functional as F
 
 import aircomp
 from aircomp.channel.signal import Symbols
-from aircomp.uplinks.base import Announced, Scheme, Sent, where_speaking
-from aircomp.uplinks.cost import Radio, round_cost
-from aircomp.uplinks.outputs import Mean
+from aircomp.schemes.base import Broadcast, Scheme, Sent, where_speaking
+from aircomp.schemes.cost import Radio, round_cost
+from aircomp.schemes.outputs import Mean
 
 USES = 64  # of a slot; the last slot holds the pilots
 
@@ -25,22 +25,21 @@ class AnalogSum(Scheme):
 
     def broadcast(self, base_update, memory, *, rng):
         slots = -(-base_update.numel() // USES) + 1
-        return Announced(
-            base_update.numel(), slots * USES, {"scale": base_update.square().mean().sqrt().clamp(min=1e-12)}
-        )
+        scale = base_update.square().mean().sqrt().clamp(min=1e-12)
+        return Broadcast(base_update.numel(), slots * USES, {"scale": scale}), None
 
-    def encode(self, messages, announced, csi, *, rng):
-        values = messages / announced.downlink["scale"].to(messages)
-        values = F.pad(values, (0, announced.num_uses - USES - values.shape[1]))
+    def encode(self, messages, broadcast, csi, *, rng):
+        values = messages / broadcast.values["scale"].to(messages)
+        values = F.pad(values, (0, broadcast.num_uses - USES - values.shape[1]))
         symbols = torch.cat([values, torch.ones(len(values), USES).to(values)], dim=1)
         full_power = (symbols.shape[1] / symbols.square().sum(dim=1, keepdim=True)).sqrt() / USES**0.5
         signal = Symbols((full_power * symbols).unflatten(1, (-1, USES)), power=1 / USES)
         return Sent(signal, where_speaking(messages, csi, USES), pilot_uses=USES)
 
-    def decode(self, received, announced, csi):
+    def decode(self, received, broadcast, private, csi):
         heard = received[0].real.flatten()
         amplitudes = heard[-USES:].mean().clamp(min=1e-6)
-        mean = heard[: announced.num_params] / amplitudes * announced.downlink["scale"]
+        mean = heard[: broadcast.num_params] / amplitudes * broadcast.values["scale"]
         return Mean(mean=mean, num_active_hat=float(amplitudes * USES**0.5)), {}
 
 

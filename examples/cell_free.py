@@ -8,13 +8,13 @@ import torch
 from aircomp.channel import ChannelSettings, PowerSettings, make_channel
 from aircomp.common.packing import pack
 from aircomp.common.rng import generator
-from aircomp.decode.blind import Blind, BlindSettings
-from aircomp.decode.receiver import Reception
-from aircomp.decode.tuma import Tuma, TumaSettings
+from aircomp.decoders.fading.blind import Blind, BlindSettings
+from aircomp.decoders.fading.receiver import Reception
+from aircomp.decoders.tuma import Tuma, TumaSettings
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.encode.signal import Codewords
 from aircomp.measure.metrics import count_accuracy
-from aircomp.uplinks.tuma import known_zones, zone_of
+from aircomp.schemes.digital.tuma import known_zones, zone_of
 
 DEVICES, CODEWORDS, USES, SLOTS, SEEDS = 10, 128, 64, 64, 5
 WAYS = {

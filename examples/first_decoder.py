@@ -1,7 +1,7 @@
 """The shortest decoder: correlate with every codeword, then round."""
 
 import aircomp
-from aircomp.decode.rounding import round_to_sum
+from aircomp.decoders.rounding import round_to_sum
 
 
 class MatchedFilter:

@@ -3,8 +3,8 @@
 import torch
 
 import aircomp
-from aircomp.decode.base import BaseDecoder
-from aircomp.decode.heard import hear
+from aircomp.decoders.base import BaseDecoder
+from aircomp.decoders.heard import hear
 
 
 class RidgeDecoder(BaseDecoder):

@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 if TYPE_CHECKING:  # fixtures import the package: shape checks come with an import hook that is not there yet
     from aircomp.data.images import ImageData
-    from aircomp.fl.experiment import Experiment
+    from aircomp.federation.experiment import Experiment
 
 
 @pytest.fixture
@@ -32,10 +32,10 @@ def as_in_production() -> Iterator[None]:
 @pytest.fixture
 def torch_alone(monkeypatch) -> Iterator[None]:
     """Compute without compiled kernels, here and in other processes: stored numbers hold where there is no compiler, too."""
-    from aircomp.decode import native
+    from aircomp.common.arithmetic import switched_off
 
     monkeypatch.setenv("AIRCOMP_NATIVE", "0")
-    with native.switched_off():
+    with switched_off():
         yield
 
 
@@ -49,7 +49,7 @@ def digits() -> "ImageData":
 @pytest.fixture
 def quick() -> "Experiment":
     """A federated run of a second: few devices, little training."""
-    from aircomp.fl.experiment import load_experiment
+    from aircomp.federation.experiment import load_experiment
     from helpers.settings import QUICK
 
     return load_experiment("digits").changed(**QUICK, uplink="ideal")

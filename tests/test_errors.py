@@ -10,7 +10,7 @@ import pytest
 import aircomp
 from aircomp.common.settings import SettingsError
 from aircomp.errors import AirCompError, ConfigError
-from aircomp.fl.experiment import Experiment
+from aircomp.federation.experiment import Experiment
 
 
 def every_kind(kind: type[AirCompError] = AirCompError) -> list[type[AirCompError]]:

@@ -5,12 +5,12 @@ r"""Fit the decoders' constants to saved rounds, and print what they would be.
 
 | what | constants | decodes with | chooses by |
 |---|---|---|---|
-| `estimate` | `aircomp.decode.estimate.FITTED` | the estimate of a round, two bases | error of the number of devices |
-| `agreement` | `aircomp.decode.prior.AGREEMENT` | gamp, two bases | count accuracy, then update NMSE |
-| `strength` | `aircomp.decode.side.STRENGTH` | gamp, two bases | count accuracy, then update NMSE |
+| `estimate` | `FITTED` of `decoders/estimate/round_estimate.py` | the estimate of a round, two bases | error of the number |
+| `agreement` | `aircomp.decoders.amp.prior.AGREEMENT` | gamp, two bases | count accuracy, then update NMSE |
+| `strength` | `aircomp.decoders.side.STRENGTH` | gamp, two bases | count accuracy, then update NMSE |
 | `open` | `aircomp.aggregation.readout.OPEN` | gamp-net | update NMSE of the unbiased mean |
 | `energy` | `aircomp.encode.energy.EXPONENT` | gamp, two bases of matched energy, `transmit` SNR | update NMSE |
-| `rate` | `aircomp.uplinks.rate.SHORT_FROM_DB` | gamp, matched energies, `transmit` SNR | error against the raw mean |
+| `rate` | `SHORT_FROM_DB` of `schemes/digital/rate.py` | gamp, matched energies, `transmit` SNR | error of the mean |
 | `agreement-of-layer` | `agreement` in a layer's layer.json | gamp-net | count accuracy, then update NMSE |
 
 Give rounds that were collected for this and that no report uses: training rounds for all but the last; for a layer rounds
@@ -36,23 +36,24 @@ from torch import Tensor
 from aircomp.aggregation import aggregate, readout
 from aircomp.channel.awgn import Awgn, add_noise, transmit
 from aircomp.common import rng as rngs
-from aircomp.decode import estimate, side
-from aircomp.decode.base import Decoder
-from aircomp.decode.gamp import Gamp, GampSettings
-from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
-from aircomp.decode.pilot import PilotEstimator
+from aircomp.decoders import side
+from aircomp.decoders.amp.gamp import Gamp, GampSettings
+from aircomp.decoders.base import Decoder
+from aircomp.decoders.estimate import round_estimate as estimate
+from aircomp.decoders.estimate.pilot import PilotEstimator
+from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder, GampNetSettings
 from aircomp.encode import energy
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.layer import CommunicationLayer
 from aircomp.link import Link
-from aircomp.reproduce.codes import measure as exchanged
-from aircomp.reproduce.codes import raw_updates, send_twice
+from aircomp.schemes.base import SchemeContext
+from aircomp.schemes.digital.gamp import GampLinkSettings
+from aircomp.schemes.digital.rate import short_context, short_sizes
+from aircomp.schemes.registry import make_scheme
+from aircomp.studies.rounds import errors_of as exchanged
+from aircomp.studies.rounds import raw_updates, send_all
 from aircomp.train.evaluate import measure
 from aircomp.train.fragments import FragmentRound, load_round, round_files
-from aircomp.uplinks.base import UplinkContext
-from aircomp.uplinks.rate import short_context, short_settings
-from aircomp.uplinks.schemes import make_uplink
-from aircomp.uplinks.settings import UplinkSettings
 
 FACTORS = (0.5, 0.71, 1.0, 1.41, 2.0)
 """A constant is tried at these multiples of what it is."""
@@ -233,14 +234,14 @@ def fit_energy(task: Task, layer: CommunicationLayer) -> None:
 def fit_rate(task: Task, layer: CommunicationLayer) -> None:
     """Print at every SNR the error of long and of short codewords; a round is sent twice and measured the second time."""
     print("  SNR  of one device  long: raw_nmse  short: raw_nmse  (unbiased, then soft)")
-    for number, saved in enumerate(task.rounds):
+    for saved in task.rounds:
         base, messages = raw_updates(saved)
         for snr_db in task.snr_db:
             found, alone = [], snr_db - 10 * math.log10(saved.num_active)
-            usual, context = UplinkSettings(name="gamp", energy="matched"), UplinkContext(saved.slot_layers)
-            for settings, made_for in ((usual, context), (short_settings(usual), short_context(context))):
-                link = Link(make_uplink(settings, made_for), Awgn(snr_db, "transmit"), seed=task.seed)
-                exchange = send_twice(link, base, messages, number)
+            usual, context = GampLinkSettings(name="gamp", energy="matched"), SchemeContext(saved.slot_layers)
+            for settings, made_for in ((usual, context), (short_sizes(usual), short_context(context))):
+                link = Link(make_scheme(settings, made_for), Awgn(snr_db, "transmit"), seed=task.seed)
+                exchange = send_all(link, [(base, messages)] * 2, 1)[0]
                 found += [exchanged(exchange, kind)["raw_nmse"] for kind in ("unbiased", "soft")]
             print(f"{snr_db:5g} {alone:14.2f}  " + " ".join(f"{error:.4f}" for error in found), flush=True)
 

@@ -14,12 +14,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from study_pages import pages
+
 from aircomp.cli import COMMANDS, main
+from aircomp.common.artefact import write_text
 from aircomp.common.settings import Settings
-from aircomp.comparison.docs import pages as arena_pages
-from aircomp.fl.experiment import Experiment, preset_names
+from aircomp.federation.experiment import Experiment, preset_names
 from aircomp.measure.fields import FIELDS
-from aircomp.reproduce.docs import write_changed, write_pages
 from aircomp.train.blind import BlindTrainingSettings
 from aircomp.train.code import CodeSettings
 from aircomp.train.joint import JointTrainingSettings
@@ -46,7 +47,7 @@ FIELDS_INTRODUCTION = """# Fields of a result
 
 Rows of `result.json`, records of `metrics.jsonl`, columns of tables, axes of figures and TensorBoard's tags use the same
 names. `src/aircomp/measure/fields.py` defines them. Where several seeds ran, `<field>` is their mean, `<field>_std` their
-standard deviation, and `<field>_values` holds the value of each seed. Files of older versions are read under these names.
+standard deviation, and `<field>_values` holds the value of each seed.
 """
 
 
@@ -61,7 +62,7 @@ def commands() -> str:
 
 
 WORDS = {name: ("digits",) for name in ("simulate", "collect", "central")}
-WORDS |= {"bench": ("decode", "simulate", "train", "flower", "schemes"), "data": ("list", "fetch")}
+WORDS |= {"data": ("list", "fetch")}
 """What follows a command before its flags: a preset, or each of its subcommands."""
 
 COMMANDS_INTRODUCTION = """# Command line
@@ -75,10 +76,10 @@ page anew. The [glossary](../concepts/glossary.md) explains the terms, [Files](f
 
 
 def help_of(call: list[str]) -> str:
-    """Return what a command prints with --help."""
+    """Return what a command prints with --help; of simulate with all its flags."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), environment(COLUMNS=WIDTH, NO_COLOR="1"):
-        main([*call, "--help"])
+        main([*call, "--help-all" if call[0] == "simulate" else "--help"])
     text = re.sub(r"\x1b\[[0-9;]*m", "", said.getvalue())
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
@@ -153,7 +154,12 @@ def _settings(group: Settings, prefix: str) -> Iterator[str]:
 
 def write_all() -> list[Path]:
     """Write every made page; return those that changed."""
-    return write_pages(DOCS) + write_changed(arena_pages(DOCS)) + write_changed(reference_pages())
+    changed = []
+    for path, text in (pages(DOCS) | reference_pages()).items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            write_text(path, text)
+            changed.append(path)
+    return changed
 
 
 if __name__ == "__main__":

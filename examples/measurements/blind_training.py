@@ -1,7 +1,7 @@
 """Federated digits over Rayleigh fading that nobody knows: the blind receiver beside perfect aggregation, seed by seed."""
 
 import aircomp
-from aircomp.reproduce.verdicts import interval
+from aircomp.studies.verdicts import interval
 
 SEEDS, ROUNDS, SNR_DB, ANTENNAS = 10, 60, 0.0, 8
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aircomp.channel import ChannelSettings, PowerSettings
 from aircomp.common.rng import generator
-from aircomp.decode.blind_net import BlindNetSettings
+from aircomp.decoders.fading.blind_net import BlindNetSettings
 from aircomp.layer.blind_net import BlindLayer
 from aircomp.report.faded import FadedRound, hear_choices
 from aircomp.train.fragments import FragmentRound, load_round, round_files

@@ -1,55 +1,111 @@
 """Digital over-the-air computation for federated edge learning: simulate, decode, compare.
 
-    run = aircomp.simulate("digits", uplink="gamp-net", snr_db=10.0, rounds=20)
-    run.test_accuracy
+    link = aircomp.Link("gamp", aircomp.Awgn(snr_db=5.0))
+    sent = link.send(updates)                            # one round: sent.update, sent.nmse, sent.cost
+    run = aircomp.federate(model, clients, link, loss=loss, test=test)      # a federation of any task
+    run = aircomp.simulate("digits", uplink="gamp-net", snr_db=10.0)        # a preset
 
     layer = aircomp.CommunicationLayer.load()
     received = aircomp.transmit(counts, layer.codebook, snr_db=5.0, rng=torch.Generator().manual_seed(0))
     layer.decode(received, popularity).counts
 
-What is listed here is the public API; other modules may move. The library logs under the name `aircomp` and prints nothing.
+What is listed here is the public API, and with the extra `flower` also `UplinkStrategy` and `uplink_mod`; other modules may
+move. The library logs under the name `aircomp` and prints nothing.
 """
 
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+# the module, and the name in it where that is another; none after the colon is the module itself
 _PUBLIC = {
-    "simulate": "aircomp.fl.simulate",
-    "Simulation": "aircomp.fl.simulate",
-    "arena": "aircomp.comparison.call",
-    "sweep": "aircomp.comparison.call",
+    "Link": "aircomp.link",
+    "Exchange": "aircomp.link",
+    "Awgn": "aircomp.channel",
+    "Fading": "aircomp.channel",
+    "federate": "aircomp.federation.federate",
+    "Local": "aircomp.device.local:LocalSettings",
+    "Uniform": "aircomp.federation.participation",
+    "Fixed": "aircomp.federation.participation",
+    "Bernoulli": "aircomp.federation.participation",
+    "Trace": "aircomp.federation.participation",
+    "Server": "aircomp.server.step:ServerSettings",
+    "Feedback": "aircomp.device.feedback:FeedbackSettings",
+    "Corruption": "aircomp.device.corrupt:CorruptionSettings",
+    "split": "aircomp.data.clients",
+    "metrics": "aircomp.measure.scores:",
+    "plot": "aircomp.measure.plot",
+    "simulate": "aircomp.federation.simulate",
+    "Simulation": "aircomp.federation.run",
+    "arena": "aircomp.studies.call",
+    "sweep": "aircomp.studies.call",
     "transmit": "aircomp.channel.awgn",
-    "make_decoder": "aircomp.uplinks.decoders",
-    "decoder_names": "aircomp.uplinks.decoders",
-    "Decoded": "aircomp.decode.base",
+    "make_decoder": "aircomp.schemes.digital.decoders",
+    "decoder_names": "aircomp.schemes.digital.decoders",
+    "Decoded": "aircomp.decoders.base",
     "make_codebook": "aircomp.encode.codebook",
     "aggregate": "aircomp.aggregation.rules",
     "aggregator_names": "aircomp.aggregation.rules",
-    "make_uplink": "aircomp.uplinks.schemes",
-    "uplink_names": "aircomp.uplinks.schemes",
+    "make_scheme": "aircomp.schemes.registry",
+    "scheme": "aircomp.schemes.registry",
+    "uplink_names": "aircomp.schemes.registry",
+    "Scheme": "aircomp.schemes.base",
+    "MeanScheme": "aircomp.schemes.base",
+    "Broadcast": "aircomp.schemes.base",
+    "Sent": "aircomp.schemes.base",
+    "Counts": "aircomp.schemes.outputs",
+    "Mean": "aircomp.schemes.outputs",
+    "Vectors": "aircomp.schemes.outputs",
+    "Vote": "aircomp.schemes.outputs",
     "CommunicationLayer": "aircomp.layer",
     "layer_names": "aircomp.layer",
     "pick_layer": "aircomp.layer",
     "AirCompError": "aircomp.errors",
 }
+_OF_FLOWER = {"UplinkStrategy": "aircomp.adapters.flower", "uplink_mod": "aircomp.adapters.flower"}
+"""Public with the extra `flower` alone."""
 
 __all__ = [
     "AirCompError",
+    "Awgn",
+    "Bernoulli",
+    "Broadcast",
     "CommunicationLayer",
+    "Corruption",
+    "Counts",
     "Decoded",
+    "Exchange",
+    "Fading",
+    "Feedback",
+    "Fixed",
+    "Link",
+    "Local",
+    "Mean",
+    "MeanScheme",
+    "Scheme",
+    "Sent",
+    "Server",
     "Simulation",
+    "Trace",
+    "Uniform",
+    "Vectors",
+    "Vote",
     "__version__",
     "aggregate",
     "aggregator_names",
     "arena",
     "decoder_names",
+    "federate",
     "layer_names",
     "make_codebook",
     "make_decoder",
-    "make_uplink",
+    "make_scheme",
+    "metrics",
     "pick_layer",
+    "plot",
+    "scheme",
     "simulate",
+    "split",
     "sweep",
     "transmit",
     "uplink_names",
@@ -57,15 +113,29 @@ __all__ = [
 
 if TYPE_CHECKING:
     from aircomp.aggregation.rules import aggregate, aggregator_names
+    from aircomp.channel import Awgn, Fading
     from aircomp.channel.awgn import transmit
-    from aircomp.comparison.call import arena, sweep
-    from aircomp.decode.base import Decoded
+    from aircomp.data.clients import split
+    from aircomp.decoders.base import Decoded
+    from aircomp.device.corrupt import CorruptionSettings as Corruption
+    from aircomp.device.feedback import FeedbackSettings as Feedback
+    from aircomp.device.local import LocalSettings as Local
     from aircomp.encode.codebook import make_codebook
     from aircomp.errors import AirCompError
-    from aircomp.fl.simulate import Simulation, simulate
+    from aircomp.federation.federate import federate
+    from aircomp.federation.participation import Bernoulli, Fixed, Trace, Uniform
+    from aircomp.federation.run import Simulation
+    from aircomp.federation.simulate import simulate
     from aircomp.layer import CommunicationLayer, layer_names, pick_layer
-    from aircomp.uplinks.decoders import decoder_names, make_decoder
-    from aircomp.uplinks.schemes import make_uplink, uplink_names
+    from aircomp.link import Exchange, Link
+    from aircomp.measure import scores as metrics
+    from aircomp.measure.plot import plot
+    from aircomp.schemes.base import Broadcast, MeanScheme, Scheme, Sent
+    from aircomp.schemes.digital.decoders import decoder_names, make_decoder
+    from aircomp.schemes.outputs import Counts, Mean, Vectors, Vote
+    from aircomp.schemes.registry import make_scheme, scheme, uplink_names
+    from aircomp.server.step import ServerSettings as Server
+    from aircomp.studies.call import arena, sweep
 
 
 def __dir__() -> list[str]:
@@ -77,6 +147,9 @@ def __getattr__(name: str) -> Any:
     """Import public names when first used: `aircomp --help` should not wait for torch."""
     from importlib import import_module
 
-    if name not in _PUBLIC:
+    known = _PUBLIC | _OF_FLOWER
+    if name not in known:
         raise AttributeError(f"module 'aircomp' has no attribute {name!r}")
-    return getattr(import_module(_PUBLIC[name]), name)
+    module, other, inside = known[name].partition(":")
+    found = import_module(module)
+    return found if other and not inside else getattr(found, inside or name)

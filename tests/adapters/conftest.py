@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from aircomp.fl.simulate import simulate
+from aircomp.federation.simulate import simulate
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_app"
+EXAMPLE = Path(__file__).with_name("parity_app")
 
 
 @pytest.fixture(scope="session")

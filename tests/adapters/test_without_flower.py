@@ -5,8 +5,6 @@ import sys
 
 import pytest
 
-from aircomp.cli import main
-
 SENTENCE = "this needs the extra 'flower', which is not installed: pip install 'aircomp[flower]'"
 CODE = """
 import sys
@@ -25,11 +23,3 @@ def test_the_core_needs_no_flower_and_the_adapter_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False, timeout=100)
     assert done.stdout.strip() == f"MissingExtra: {SENTENCE}", done.stderr
     assert done.returncode == 0
-
-
-def test_bench_flower_without_flower_is_one_sentence(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "flwr", None)
-    monkeypatch.delitem(sys.modules, "aircomp.adapters.flower", raising=False)
-    with pytest.raises(SystemExit, match="2"):
-        main(["bench", "flower"])
-    assert capsys.readouterr().err.strip() == f"aircomp: {SENTENCE}"

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from aircomp.aggregation import aggregate, aggregator_names, robust
 from aircomp.encode.codebook import count
-from aircomp.plain import aggregate as plain
+from plain import aggregate as plain
 
 PLAIN = {name: getattr(plain, name.replace("-", "_")) for name in aggregator_names()}
 

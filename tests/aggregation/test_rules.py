@@ -65,7 +65,9 @@ def test_a_function_of_ones_own_may_use_soft_counts():
 @pytest.mark.usefixtures("as_in_production")
 @pytest.mark.parametrize("wrong", [lambda x, q: q, lambda x, q: None])
 def test_a_function_that_returns_something_else_is_refused(wrong):
-    with pytest.raises(ShapeError, match=r"the aggregation rule returned .*; expected a tensor \[slots, fragment\]"):
+    with pytest.raises(
+        ShapeError, match=r"what .*<lambda> returned is .*; expected a tensor of float numbers \[slots = "
+    ):
         aggregate(wrong, COUNTS, CODEWORDS)
 
 

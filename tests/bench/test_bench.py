@@ -4,26 +4,28 @@ import math
 import pytest
 import torch
 
-from aircomp.bench import net as bench_net_module
-from aircomp.bench.decode import zipf_round
-from aircomp.bench.net import Example, Sizes, agrees, bench_net
-from aircomp.bench.train import _models, _stepper, loss_difference, synthetic_round
-from aircomp.common.artefact import read_json
 from aircomp.common.rng import generator
-from aircomp.decode.gamp_net import GampNetSettings
+from aircomp.decoders.net.gamp_net import GampNetSettings
 from aircomp.train.batches import make_batch
 from aircomp.train.recipe import PretrainSettings
-from helpers.commands import call
+from benchmarks import growth
+from benchmarks import net as bench_net_module
+from benchmarks.__main__ import train
+from benchmarks.decode import bench_decode, bench_scaling, zipf_round
+from benchmarks.growth import slope
+from benchmarks.net import Example, Sizes, agrees, bench_net, bench_net_scaling
+from benchmarks.schemes import RoundSize, bench_schemes
+from benchmarks.together import CONTENDERS, bench_together
+from benchmarks.train import _models, _stepper, bench_train, loss_difference, synthetic_round
 
 pytestmark = pytest.mark.seconds
 
 
 @pytest.fixture(scope="module")
-def decode_rows(tmp_path_factory):
-    """Return what `aircomp bench decode` writes for a few slots."""
-    out = tmp_path_factory.mktemp("decode")
-    assert call("bench", "decode", "--slots", 16, "--repeats", 1, "--out", out) == 0
-    return read_json(out / "result.json")["rows"]
+def decode_rows():
+    """Return what the benchmark of decoding measures for a few slots."""
+    rows = [*bench_decode(16, 1), bench_net(16, 1)]
+    return rows + bench_scaling(16, 1) + bench_net_scaling(16, 1)
 
 
 def test_the_benched_cnns_correct_something():
@@ -91,10 +93,8 @@ def test_ten_devices_prefer_the_first_codewords():
     assert share == pytest.approx(popularity[0].item(), abs=0.012)  # four standard errors of 20,000 draws
 
 
-def test_a_training_step_is_measured_beside_plain(tmp_path, capsys):
-    assert call("bench", "train", "--slots", 4, 8, "--repeats", 2, "--out", tmp_path) == 0
-    assert "samples per second" in capsys.readouterr().out
-    rows = read_json(tmp_path / "result.json")["rows"]
+def test_a_training_step_is_measured_beside_plain():
+    rows = bench_train((4, 8), 1)
     assert [r["batch_slots"] for r in rows] == [4, 8]
     for row in rows:
         assert row["samples_per_second"] == pytest.approx(row["batch_slots"] / row["seconds"])
@@ -116,41 +116,36 @@ def test_plain_layers_take_the_same_steps():
     assert loss_difference(fast, plain, batch, settings) <= 1e-4
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["xyzzy"], "decode, simulate, train, flower"),
-        (["trian"], "did you mean 'train'"),
-        (["train", "--slots", "64", "0"], "--slots 64 0"),
-        (["train", "--slots"], "expected"),
-        (["decode", "--repeats", "0"], "--repeats 0"),
-    ],
-)
-def test_mistakes_are_told_in_a_sentence(args, message, capsys):
-    assert call("bench", *args) == 2
-    assert message in capsys.readouterr().err
+def test_a_benchmark_prints_its_table(capsys):
+    train(slots=(4,), repeats=1)
+    printed = capsys.readouterr().out
+    assert "times plain" in printed
+    assert "training step, paper's shape, one thread" in printed
 
 
-@pytest.mark.parametrize("name", ["decode", "simulate", "train"])
-def test_help_names_every_benchmark_and_shows_an_example(name, capsys):
-    assert call("bench", "--help") == 0
-    assert name in capsys.readouterr().out
-    assert call("bench", name, "--help") == 0
-    assert f"aircomp bench {name} --" in capsys.readouterr().out
+def test_a_step_is_timed_for_every_number_of_devices_together():
+    rows = bench_together(repeats=1, devices=2, steps=1)
+    assert len(rows) == len(CONTENDERS)
+    assert rows[0]["times_alone"] == 1
+    assert min(row["milliseconds"] for row in rows) > 0
 
 
-def test_schemes_are_timed_beside_amp_da(tmp_path):
-    out = tmp_path / "schemes"
-    options = ("--slots", 64, "--devices", 3, "--antennas", 4, "--access-points", 2, "--out", out)
-    assert call("bench", "schemes", "--uplink", "tuma", "obda", *options) == 0
-    zoned, vote = read_json(out / "result.json")["rows"]
+def test_slopes_are_those_of_powers():
+    assert slope([1, 2, 4], [3, 12, 48]) == pytest.approx(2)
+
+
+def test_growth_is_measured_along_every_axis(monkeypatch):
+    monkeypatch.setattr(growth, "AXES", {"slots": (4, 8), "codewords": (64, 128)})
+    rows = growth.bench_growth(1, ("gamp", "encode"))
+    assert [(r["contender"], r["axis"]) for r in rows] == [
+        (name, axis) for name in ("gamp", "encode") for axis in ("slots", "codewords")
+    ]
+
+
+def test_schemes_are_timed_beside_amp_da():
+    zoned, vote = bench_schemes(("tuma", "obda"), RoundSize(slots=64, devices=3, antennas=4, access_points=2))
     assert (zoned["uplink"], zoned["antennas"], zoned["access_points"]) == ("tuma", 4, 2)
     assert (vote["uplink"], vote["antennas"], vote["access_points"]) == ("obda", 1, 1)  # in phase, so over white noise
     assert vote["seconds"] < zoned["seconds"]
     assert vote["times_amp_da"] < 1
     assert 0.1 < vote["peak_gib"] < 2
-
-
-def test_a_scheme_that_does_not_exist_is_not_timed(capsys):
-    assert call("bench", "schemes", "--uplink", "tumma") == 2
-    assert "did you mean 'tuma'" in capsys.readouterr().err

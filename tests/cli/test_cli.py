@@ -30,7 +30,6 @@ def test_version_and_help(capsys):
         ["cost"],
         ["demo"],
         ["data", "fetch"],
-        ["bench", "decode"],
         ["report"],
         ["reproduce"],
         ["explain"],
@@ -99,8 +98,7 @@ def test_default_directories_are_new_each_time(tmp_path, monkeypatch):
             ["simulate", "digits", "--uplink.repeat", "x"],
             "'x' was given; expected auto or a whole number in digits; see",
         ),
-        (["bench", "decod"], "did you mean 'decode'"),
-        (["bench"], "no subcommand was given"),
+        (["data", "fech"], "did you mean 'fetch'"),
         (["data"], "no subcommand was given"),
         (["central", "digits", "--device", "cuda"], "use --device cpu"),
     ],
@@ -129,7 +127,7 @@ def test_cost_tells_the_papers_numbers(tmp_path, capsys):
 
 
 def test_cost_tells_of_every_scheme_where_none_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("aircomp.uplinks.cost.decoding_flops", lambda *_: 0.0)  # which takes seconds
+    monkeypatch.setattr("aircomp.schemes.cost.decoding_flops", lambda *_: 0.0)  # which takes seconds
     assert call("cost", "--parameters", "2000", "--out", tmp_path) == 0
     rows = read_json(tmp_path / "result.json")["rows"]
     assert [row["uplink"] for row in rows] == aircomp.uplink_names()
@@ -140,7 +138,7 @@ def test_cost_tells_of_every_scheme_where_none_is_named(tmp_path, monkeypatch):
     ("name", "message"),
     [
         ("channelcomp", "40 devices may send at once, but uplink = 'channelcomp' is for 16 at most"),
-        ("receiver-csi", "40 devices need a pilot each, but uplink.receiver_csi.pilots = 1 has room for 31"),
+        ("receiver-csi", "40 devices need a pilot each, but uplink.decoder.pilots = 1 has room for 31"),
     ],
 )
 def test_cost_refuses_more_devices_than_a_scheme_serves(name, message, capsys):
@@ -149,9 +147,9 @@ def test_cost_refuses_more_devices_than_a_scheme_serves(name, message, capsys):
 
 
 def test_cost_of_all_schemes_leaves_out_what_cannot_be_sent(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("aircomp.uplinks.cost.decoding_flops", lambda *_: 0.0)  # which takes seconds
+    monkeypatch.setattr("aircomp.schemes.cost.decoding_flops", lambda *_: 0.0)  # which takes seconds
     assert call("cost", "--parameters", "2000", "--num-active", "40", "--out", tmp_path) == 0
-    result, names = read_json(tmp_path / "result.json"), ["receiver-csi", "channelcomp"]
+    result, names = read_json(tmp_path / "result.json"), ["channelcomp", "receiver-csi", "lattice-ldpc", "nomographic"]
     assert list(result["config"]["left_out"]) == names
     assert [row["uplink"] for row in result["rows"]] == [name for name in aircomp.uplink_names() if name not in names]
     assert "left out: channelcomp: 40 devices may send at once" in capsys.readouterr().out
@@ -162,9 +160,11 @@ def test_cost_of_all_schemes_leaves_out_what_cannot_be_sent(tmp_path, monkeypatc
 def test_cost_takes_a_layer_for_every_scheme_that_has_one(name, capsys):
     layer = Path(aircomp.__file__).parent / "weights" / name
     assert call("cost", "--parameters", "2000", "--uplink", name, "--layer", layer) == 0
-    for others in (["--uplink", "gamp"], []):  # without a scheme it is for one of five
+    no_effect = "uplink.layer was given but has no effect: 'gamp' sends a codebook of kind 'two-bases'"
+    unnamed = "a layer was given, but no --uplink that takes one; name the one that it is for, say gamp-net"
+    for others, message in ((["--uplink", "gamp"], no_effect), (["--uplink", "analog"], unnamed), ([], unnamed)):
         assert call("cost", "--parameters", "2000", "--layer", layer, *others) == 2
-        assert "name the one that it is for (amp-da-net, gamp-net, learned-analog," in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_cost_counts_the_learned_decoders_convolutions(tmp_path):
@@ -222,3 +222,10 @@ def test_data_list_finds_digits(capsys):
 def test_help_does_not_wait_for_torch():
     code = "import sys, aircomp.cli; aircomp.cli._usage(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_run_of_no_rounds_says_so(tmp_path, capsys):
+    assert call("simulate", "digits", "--rounds", "0", "--engine", "serial", "--out", tmp_path / "run") == 0
+    assert capsys.readouterr().out == (
+        f"no round was run, since rounds = 0; {tmp_path / 'run'} holds the model as it is before training\n"
+    )

@@ -84,3 +84,23 @@ def test_toml_survives_a_round_trip(tmp_path):
     assert artefact.read_toml(tmp_path / "x.toml") == {
         "a": 1, "b": 'x"y', "c": True, "d": 1e-06, "e": [1, 2], "group": {"x": 2.5}
     }  # fmt: skip
+
+
+def test_files_of_tensors_have_the_mode_that_the_umask_gives(tmp_path):
+    before = os.umask(0o027)
+    try:
+        artefact.write_tensors(tmp_path / "a.safetensors", {"a": torch.ones(2)})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.safetensors").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_text_that_no_file_can_have_is_not_a_lack_of_space(tmp_path):
+    with pytest.raises(ArtefactError, match="surrogates not allowed; choose names that a file can have"):
+        artefact.write_text(tmp_path / "a.txt", "a\udc80b")
+
+
+def test_a_path_that_cannot_be_written_is_not_a_lack_of_space(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ArtefactError, match="check its permissions or choose another --out"):
+        artefact.write_text(tmp_path / "file" / "a.txt", "a")

@@ -56,7 +56,7 @@ def test_ctrl_c_says_truly_where_it_is_saved(tmp_path, fragments, command):
     run = tmp_path / "run"
     args = ["digits", *SMALL_RUN, "--rounds", 5000, "--checkpoint-seconds", 1000, "--workers", 2]
     if command == "pretrain":
-        args = [fragments, "--preset", "short", *flags(RECIPE | {"epochs": 5000, "patience": 5000})]
+        args = [fragments, "--preset", "short", *flags(RECIPE | {"epochs": 5000, "schedule.patience": 5000})]
     process = Command(command, *args, "--out", run)
     wait_for(lambda: rounds_in(run) >= 2)
     process.interrupt()

@@ -6,8 +6,8 @@ from aircomp.cli import main
 from aircomp.common import memory
 from aircomp.common.memory import check_memory, machine_memory
 from aircomp.errors import ConfigError
-from aircomp.fl.experiment import Experiment, load_experiment, preset_names
-from aircomp.fl.needs import memory_needs
+from aircomp.federation.experiment import Experiment, load_experiment, preset_names
+from aircomp.federation.needs import memory_needs
 
 
 def test_what_fits_passes_and_what_does_not_is_refused_with_its_size():
@@ -27,19 +27,20 @@ def test_the_need_grows_with_what_takes_memory():
     few = Experiment(uplink="gamp")
     many = few.changed(**{"devices.total": 100_000, "rounds": 100_000})
     assert memory_needs(many, 10**6)["error memories (devices.total, model.width)"] == pytest.approx(4e11, rel=0.01)
-    wide = few.changed(**{"quantize.num_codewords": 256})
+    wide = few.changed(**{"uplink.quantize.num_codewords": 256})
     counts = "counts (uplink.quantize.num_codewords, uplink.quantize.fragment_length)"
     assert memory_needs(wide, 10**6)[counts] == 2 * memory_needs(few, 10**6)[counts]
+
+
+WIDE = ["--model.name", "resnet", "--model.width", "256", "--uplink.quantize.fragment-length", "2"]
 
 
 @pytest.mark.parametrize(
     "args",
     [
         ["simulate", "digits", "--model.name", "resnet", "--model.width", "1024", "--model.blocks", "64"],
-        ["simulate", "digits", "--uplink", "gamp", "--encode.codeword-length", str(2**40)],
-        ["simulate", "digits", "--uplink", "amp-da", "--encode.codeword-length", "9" * 14],
-        ["bench", "decode", "--slots", "900000000"],
-        ["bench", "train", "--slots", "64", "900000"],
+        ["simulate", "digits", "--uplink", "gamp", *WIDE, "--uplink.codeword-length", "65536"],
+        ["simulate", "digits", "--uplink", "amp-da", *WIDE, "--uplink.codeword-length", "65536"],
     ],
     ids=" ".join,
 )
@@ -49,6 +50,14 @@ def test_absurd_sizes_are_refused_before_anything_is_allocated(args, capsys, tmp
         main(args)
     assert stop.value.code == 2
     assert "GB of memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("length", [2**16 + 1, 2**40, 10**14])
+def test_a_length_beyond_its_range_is_refused(length, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["simulate", "digits", "--uplink", "gamp", "--uplink.codeword-length", str(length)])
+    assert stop.value.code == 2
+    assert f"uplink.codeword_length = {length}: expected 1 to 65,536" in capsys.readouterr().err
 
 
 def test_a_codebook_beyond_memory_is_refused(monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 from aircomp.common import outdir
 from aircomp.common.outdir import KINDS, MARKER, new_directory, open_directory
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.fl.simulate import simulate
+from aircomp.federation.simulate import simulate
 from helpers.commands import call
 from helpers.settings import SMALL, flags
 
@@ -111,19 +111,12 @@ def test_nothing_is_deleted_through_a_link(tmp_path):
     assert (elsewhere / ".state.safetensors.4711.tmp").read_text() == "mine"
 
 
-@pytest.mark.seconds
-def test_directories_from_before_there_were_markers_are_recognised(tmp_path, capsys):
-    run = tmp_path / "run"
-    assert call("simulate", "digits", *SMALL_RUN, "--out", run) == 0
-    assert call("cost", "--parameters", "99", "--uplink", "gamp", "--out", tmp_path / "cost") == 0
-    for directory in (run, tmp_path / "cost"):
-        (directory / MARKER).unlink()
-    assert (outdir.owner_of(run), outdir.owner_of(tmp_path / "cost")) == ("simulate", "cost")
-    assert call("simulate", "digits", *SMALL_RUN, "--out", run, "--overwrite") == 0
-    assert outdir.owner_of(run) == "simulate"
-    assert call("cost", "--parameters", "99", "--uplink", "gamp", "--out", tmp_path / "cost") == 2
-    assert call("cost", "--parameters", "99", "--uplink", "gamp", "--out", run, "--overwrite") == 2
-    assert "holds what aircomp simulate wrote" in capsys.readouterr().err
+def test_a_directory_without_a_marker_is_not_ours(tmp_path, capsys):
+    out = tmp_path / "cost"
+    assert call("cost", "--parameters", "99", "--uplink", "gamp", "--out", out) == 0
+    (out / MARKER).unlink()
+    assert call("cost", "--parameters", "99", "--uplink", "gamp", "--out", out, "--overwrite") == 2
+    assert "which aircomp did not write" in capsys.readouterr().err
 
 
 def test_a_command_that_fails_before_it_wrote_leaves_nothing(tmp_path, monkeypatch):
@@ -185,7 +178,6 @@ COMMANDS = {
     "export": [],
     "evaluate": ["--fragments", "FRAGMENTS"],
     "pretrain": ["FRAGMENTS"],
-    "bench": ["train", "--slots", "1", "--repeats", "1"],
 }
 
 

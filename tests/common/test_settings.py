@@ -1,21 +1,15 @@
 import tomllib
 from importlib import import_module
-from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from aircomp.channel.awgn import Awgn
-from aircomp.cli.common import given_settings, with_full_names
-from aircomp.common.settings import Except, all_needs, check_given, setting_paths
+from aircomp.cli.flags import given_settings, with_full_names
 from aircomp.errors import ConfigError
-from aircomp.fl.configure import check_overrides, configure, full_name
-from aircomp.fl.experiment import Experiment, load_experiment, preset_names, read_toml
-from aircomp.fl.simulate import simulate
-from aircomp.train.blind import BlindTrainingSettings
-from aircomp.train.code import CodeSettings
+from aircomp.federation.configure import check_given, configure, full_name
+from aircomp.federation.experiment import Experiment, load_experiment, preset_names, read_toml
+from aircomp.federation.simulate import simulate
 from aircomp.train.paper import PaperTrainingSettings
-from aircomp.train.recipe import PretrainSettings
 
 
 def test_unknown_settings_are_refused_with_the_nearest_name():
@@ -32,13 +26,13 @@ def test_changed_validates_again_and_leaves_the_original_alone():
     before = Experiment()
     after = before.changed(**{"channel.snr_db": 3.0, "rounds": 2})
     assert (before.rounds, after.rounds, after.channel.snr_db) == (60, 2, 3.0)
-    with pytest.raises(ConfigError, match="greater than or equal to 0"):
+    with pytest.raises(ConfigError, match="rounds = -5: expected 0 to 1,000,000,000"):
         before.changed(rounds=-5)
 
 
 def test_a_change_within_a_group_keeps_the_default_that_the_group_has_there():
-    paper = PaperTrainingSettings().changed(**{"codebook.learned": False})
-    assert (paper.codebook.start, paper.codebook.learned) == ("gaussian", False)  # of the class itself: two-bases
+    paper = PaperTrainingSettings().changed(**{"codebook.common": 0.1})
+    assert (paper.codebook.start, paper.codebook.common) == ("gaussian", 0.1)  # of the class itself: two-bases
     assert paper.changed(**{"codebook.form": "single"}).codebook.start == "gaussian"
 
 
@@ -77,75 +71,57 @@ def test_identity_ignores_where_and_how_long_a_run_goes():
 
 # ── settings that have no effect ─────────────────────────────────────────────────────────────────────────────────────
 
-TREES = (Experiment, PretrainSettings, CodeSettings, BlindTrainingSettings)
-TABLE = [(tree, path, needs) for tree in TREES for path, needs in all_needs(tree)]
-COMPANIONS = {  # what else must be set for a value to be valid
-    ("participation.kind", "trace"): {"participation.trace": "trace.txt"},
-}
+FADES = {"channel.kind": "fading"}
+USELESS = [
+    ({"uplink": "ideal"}, "channel.snr_db", "uplink = 'ideal' does not use the radio"),
+    ({"uplink": "perfect", **FADES}, "power.control", "uplink = 'perfect' does not use the radio"),
+    ({"uplink": "gamp"}, "power.control", "channel.kind = 'awgn' does not fade; use channel.kind = 'fading'"),
+    ({"uplink": "gamp"}, "power.cap", "it needs channel.snr_reference = 'transmit', not 'round'"),
+    ({"uplink": "blind", **FADES}, "channel.errors.csi_correlation", "power.control = 'none' does not ask"),
+    ({"uplink": "ideal"}, "feedback.kind", "uplink = 'ideal' leaves nothing out"),
+    ({"uplink": "ideal"}, "aggregate.readout", "uplink = 'ideal' decodes no counts"),
+    ({}, "buffers", "the model has no batch normalisation"),
+    ({"server.base": "first-device"}, "partition.base_station_samples", "the base station has no samples"),
+    ({"engine": "serial"}, "workers", "engine = 'serial' has no workers"),
+    ({}, "ray_address", "it needs engine = 'ray', not 'processes'"),
+    ({"own": {"uplink": "mine"}}, "uplink.quantize.order", "the uplink is your own, mine"),
+    ({"own": {"uplink": "mine"}}, "server.include_base_station", "the uplink is your own, mine"),
+    ({"own": {"decoder": "mine"}}, "uplink.name", "the decoder is your own, mine"),
+    ({"own": {"channel": "mine"}, "uplink": "gamp"}, "channel.snr_db", "the channel is your own, mine"),
+    ({"own": {"model": "mine"}}, "model.width", "the model is your own, mine"),
+    ({"own": {"model": "mine"}}, "local.together", "the model is your own, mine"),
+    ({"own": {"dataset": "mine"}}, "data.name", "the dataset is your own, mine"),
+    ({"own": {"aggregator": "mine"}}, "aggregate.rule", "the rule is your own, mine"),
+]
+USEFUL = [
+    ({"uplink": "gamp"}, "channel.snr_db"),
+    ({"uplink": "blind", **FADES}, "power.control"),
+    ({"uplink": "gamp", "channel.snr_reference": "transmit"}, "power.cap"),
+    ({"uplink": "widened", **FADES, "power.control": "inversion"}, "channel.errors.csi_correlation"),
+    ({"uplink": "ideal", "corruption.kind": "silent"}, "feedback.kind"),
+    ({"uplink": "gamp"}, "aggregate.readout"),
+    ({"model.name": "resnet"}, "buffers"),
+    ({"own": {"model": "mine"}}, "buffers"),
+    ({}, "partition.base_station_samples"),
+    ({}, "workers"),
+    ({"engine": "ray"}, "ray_address"),
+    ({"own": {"decoder": "mine"}, "uplink": "ideal"}, "channel.snr_db"),
+]
 
 
-def field_at(tree, path):
-    *groups, name = path.split(".")
-    for group in groups:
-        tree = tree.model_fields[group].annotation
-    return tree.model_fields[name]
+@pytest.mark.parametrize(("values", "path", "reason"), USELESS, ids=[f"{p}-{v}" for v, p, _ in USELESS])
+def test_a_setting_without_effect_beside_another_group_is_refused(values, path, reason):
+    experiment = Experiment().changed(**values)
+    with pytest.raises(ConfigError) as error:
+        check_given(experiment, [path])
+    assert str(error.value).startswith(f"{path} was given but has no effect: ")
+    assert reason in str(error.value)
+    check_given(experiment, [])  # what a preset sets may lose its meaning
 
 
-def other_value(tree, path, values):
-    """Return a value of the setting that is none of these."""
-    kind = field_at(tree, path).annotation
-    if Path in get_args(kind):
-        return "runs/layer"
-    known = get_args(kind) or {bool: (True, False), int: range(99), str: ("ideal", "mine")}[kind]
-    return next(value for value in known if value not in values)
-
-
-def with_values(tree, values):
-    changes = dict(values)
-    for pair in values.items():
-        changes |= COMPANIONS.get(pair, {})
-    return tree().changed(**changes)
-
-
-def leaves(tree, path):
-    return [p for p in setting_paths(tree) if p == path or p.startswith(f"{path}.")]
-
-
-@pytest.mark.parametrize(
-    ("tree", "path", "needs"), TABLE, ids=[f"{t.__name__}-{p}-{[*n.settings]}" for t, p, n in TABLE]
-)
-def test_a_setting_without_effect_is_refused_or_warned_of(tree, path, needs, caplog):
-    useless, useful = {}, {}
-    for name, values in needs.settings.items():
-        excluded = isinstance(values, Except)
-        listed = values.values if excluded else values
-        useless[name] = listed[0] if excluded else other_value(tree, name, listed)
-        useful[name] = other_value(tree, name, listed) if excluded else listed[0]
-    settings = with_values(tree, useless)
-    assert leaves(tree, path)
-    for leaf in leaves(tree, path):
-        caplog.clear()
-        try:
-            check_given(settings, [leaf])
-            told = caplog.text
-            assert not needs.refused
-        except ConfigError as error:
-            told = str(error)
-        assert f"{leaf} was given but has no effect: it needs " in told
-        check_given(settings, [])  # what a preset sets may lose its meaning
-    for name, value in useful.items():
-        assert needs.met(with_values(tree, useless | {name: value}))
-
-
-@pytest.mark.parametrize("tree", TREES)
-def test_every_setting_that_says_what_it_is_for_is_in_the_table(tree):
-    table = {path for t, path, _ in TABLE if t is tree}
-    for path in setting_paths(tree):
-        *group, _ = path.split(".")
-        kind = ".".join([*group, "kind"])
-        told = (field_at(tree, path).description or "").partition(":")[0].split(", ")
-        if kind in setting_paths(tree) and path != kind and set(told) <= set(get_args(field_at(tree, kind).annotation)):
-            assert path in table
+@pytest.mark.parametrize(("values", "path"), USEFUL, ids=[f"{p}-{v}" for v, p in USEFUL])
+def test_a_setting_with_an_effect_is_taken(values, path):
+    check_given(Experiment().changed(**values), [path])
 
 
 @pytest.mark.parametrize(
@@ -186,11 +162,14 @@ def test_the_command_line_finds_what_was_given_in_every_spelling():
     assert given_settings(Experiment, with_full_names(words, full_name)) == expected
 
 
-def test_keywords_count_as_given_also_in_groups(caplog):
-    overrides = {"partition": {"alpha": 2.0}}
-    check_overrides(configure("digits", overrides), overrides)
-    assert "partition.alpha was given but has no effect" in caplog.text
-    with pytest.raises(ConfigError, match="it needs no channel of your own, which is aircomp"):
+def test_keywords_count_as_given_also_in_groups():
+    with pytest.raises(
+        ConfigError, match=r"partition\.alpha with partition\.kind = 'shards'; it belongs to 'dirichlet'"
+    ):
+        configure("digits", {"partition": {"alpha": 2.0}})
+    with pytest.raises(
+        ConfigError, match=r"channel\.snr_db was given but has no effect: the channel is your own, aircomp"
+    ):
         simulate("digits", uplink="gamp", snr_db=3.0, channel=Awgn(3.0))
 
 

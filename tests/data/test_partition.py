@@ -37,9 +37,10 @@ def test_no_sample_has_two_holders_and_all_devices_hold_as_many(
     kind, num_devices, per_device, surplus, iid_fraction, alpha, seed
 ):
     labels = torch.randint(0, 5, (num_devices * per_device + surplus,), generator=seeded(seed))
-    chosen = PartitionSettings(kind=kind, iid_fraction=iid_fraction, alpha=alpha, base_station_samples=per_device // 2)
+    own = {"shards": {"iid_fraction": iid_fraction}, "dirichlet": {"alpha": alpha}}.get(kind, {})
+    chosen = PartitionSettings(kind=kind, base_station_samples=per_device // 2, **own)
     partition = split(labels, num_devices, chosen, rng=seeded(seed))
-    held = torch.cat([partition.base_station, partition.devices.flatten()])
+    held = torch.cat([partition.base_station, torch.cat(partition.devices)])
     assert len(held.unique()) == len(held)
     assert held.min() >= 0
     assert held.max() < len(labels)
@@ -59,7 +60,7 @@ def test_base_station_takes_one_share_unless_told(kind, rng):
 def test_without_a_base_station_devices_hold_everything(kind, rng):
     partition = split(balanced_labels(400), 40, PartitionSettings(kind=kind), rng=rng, base_station=False)
     assert len(partition.base_station) == 0
-    assert partition.devices.shape == (40, 10)
+    assert torch.stack(partition.devices).shape == (40, 10)
     assert partition.class_counts(balanced_labels(400), 10)[0].tolist() == [0] * 10
 
 
@@ -67,15 +68,15 @@ def test_without_a_base_station_devices_hold_everything(kind, rng):
 def test_equal_generators_give_equal_partitions_and_others_do_not(kind):
     labels, chosen = balanced_labels(600), PartitionSettings(kind=kind)
     first, again, other = (split(labels, 10, chosen, rng=seeded(s)) for s in (1, 1, 2))
-    assert torch.equal(first.devices, again.devices)
+    assert torch.equal(torch.cat(first.devices), torch.cat(again.devices))
     assert torch.equal(first.base_station, again.base_station)
-    assert not torch.equal(first.devices, other.devices)
+    assert not torch.equal(torch.cat(first.devices), torch.cat(other.devices))
 
 
 def test_a_dirichlet_partition_keeps_its_bits():
     chosen = PartitionSettings(kind="dirichlet", alpha=0.3)
     devices = split(balanced_labels(2000), 20, chosen, rng=seeded()).devices
-    assert tensor_hash(devices).startswith("ed9b86ca00a351ca")
+    assert tensor_hash(torch.stack(devices)).startswith("ed9b86ca00a351ca")
 
 
 def test_drawing_class_shares_leaves_the_global_generator_alone():
@@ -87,22 +88,23 @@ def test_drawing_class_shares_leaves_the_global_generator_alone():
 def test_fully_sorted_shards_are_dealt_to_devices_in_the_order_of_labels(rng):
     labels = balanced_labels(1000)[torch.randperm(1000, generator=rng)]
     partition = split(labels, 9, PartitionSettings(iid_fraction=0.0), rng=rng)
-    dealt = labels[partition.devices].flatten()
+    dealt = labels[torch.cat(partition.devices)]
     assert (dealt.diff() >= 0).all()
 
 
 def test_ties_of_the_sort_are_in_random_order(rng):
     partition = split(torch.zeros(1000, dtype=torch.long), 4, PartitionSettings(iid_fraction=0.0), rng=rng)
     # of the 799 neighbours in a random order half rise; six standard deviations are 6 · sqrt(799 / 12) < 50
-    rises = int((partition.devices.flatten().diff() > 0).sum())
+    rises = int((torch.cat(partition.devices).diff() > 0).sum())
     assert abs(rises - 400) < 50
 
 
 def test_the_papers_split_has_a_fifth_at_random_and_the_rest_sorted(rng):
     labels = balanced_labels(50_000)
     partition = split(labels, 40, PartitionSettings(base_station_samples=1000), rng=rng)
-    assert partition.devices.shape == (40, 245 + 980)  # 9,800 and 39,200 of the remaining 49,000
-    random_part, sorted_part = labels[partition.devices[:, :245]], labels[partition.devices[:, 245:]]
+    assert torch.stack(partition.devices).shape == (40, 245 + 980)  # 9,800 and 39,200 of the remaining 49,000
+    held = torch.stack(partition.devices)
+    random_part, sorted_part = labels[held[:, :245]], labels[held[:, 245:]]
     assert (sorted_part.flatten().diff() >= 0).all()
     # a device's 245 random labels over ten classes: mean 24.5, standard deviation below sqrt(24.5) < 5
     counts = torch.stack([row.bincount(minlength=10) for row in random_part])
@@ -155,11 +157,11 @@ def test_class_counts_equal_a_plain_count(rng):
 def test_labels_need_not_be_contiguous(rng):
     labels = torch.tensor([3, 70] * 50)
     partition = split(labels, 5, PartitionSettings(kind="dirichlet"), rng=rng)
-    assert partition.devices.shape == (5, 16)
+    assert torch.stack(partition.devices).shape == (5, 16)
 
 
 def test_labels_beyond_the_classes_are_refused():
-    partition = Partition(torch.tensor([0]), torch.tensor([[1], [2]]))
+    partition = Partition(torch.tensor([0]), (torch.tensor([1]), torch.tensor([2])))
     with pytest.raises(ShapeError, match="labels run from 0 to 5; expected 0 to 4"):
         partition.class_counts(torch.tensor([0, 5, 1]), 5)
 
@@ -192,7 +194,7 @@ def test_no_devices_are_refused(rng):
         ({"kind": "shard"}, "kind = 'shard'"),
         ({"iid_fraction": 1.2}, "iid_fraction = 1.2"),
         ({"iid_fraction": -0.1}, "iid_fraction = -0.1"),
-        ({"alpha": 0.0}, "alpha = 0.0"),
+        ({"kind": "dirichlet", "alpha": 0.0}, "alpha = 0.0"),
         ({"base_station_samples": 0}, "base_station_samples = 0"),
     ],
 )
@@ -208,3 +210,22 @@ def test_a_thousand_devices_take_less_than_a_second(kind, rng):
     partition = split(labels, 1000, PartitionSettings(kind=kind), rng=rng)
     assert time.process_time() - start < 1.0
     assert len(partition.devices) == 1000
+
+
+def test_sizes_follow_a_power_of_the_devices_number(rng):
+    chosen = PartitionSettings(kind="power-law", exponent=1.0)
+    partition = split(balanced_labels(1000), 4, chosen, rng=rng, base_station=False)
+    # one sample each, and 996 in the shares 12/25, 6/25, 4/25 and 3/25 of the harmonic sum
+    assert [len(rows) for rows in partition.devices] == [1 + 478, 1 + 239, 1 + 159, 1 + 120]
+    assert len(torch.cat(partition.devices).unique()) == 1000
+
+
+@pytest.mark.parametrize("alpha", [0.01, 1.0, 1e4])
+def test_random_sizes_leave_nobody_out_and_are_alike_at_a_large_concentration(alpha):
+    chosen = PartitionSettings(kind="quantity", alpha=alpha)
+    sizes = [len(rows) for rows in split(balanced_labels(2000), 20, chosen, rng=seeded(), base_station=False).devices]
+    assert sum(sizes) == 2000
+    assert min(sizes) >= 1
+    # of a Dirichlet share with mean 1/20 the deviation is 1/20 · sqrt(19 / (20 α + 1)): 1 % of it at the largest α, so four
+    # of them are 4 samples, and rounding is one
+    assert (max(sizes) - min(sizes) <= 10) == (alpha == 1e4)

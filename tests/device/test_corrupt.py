@@ -45,7 +45,7 @@ def test_every_device_is_corrupted_as_often(rng):
 
 
 def test_nobody_is_corrupted_when_the_kind_is_none(rng):
-    assert not corrupted_devices(10, CorruptionSettings(fraction=1.0), rng=rng).any()
+    assert not corrupted_devices(10, CorruptionSettings(), rng=rng).any()
 
 
 @pytest.mark.parametrize("kind", KINDS)

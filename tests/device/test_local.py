@@ -5,8 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from aircomp.device.local import LocalSettings, batch_indices, train
+from aircomp.data.samples import TensorSamples
+from aircomp.device.local import LocalSettings, Objective, batch_indices, num_steps, train
 from aircomp.device.update import FlatModel
+from aircomp.errors import ConfigError
 
 
 def small_model():
@@ -50,7 +52,8 @@ def test_local_training_equals_a_plain_pytorch_loop(samples, options):
     module = small_model()
     flat = FlatModel(copy.deepcopy(module))
     start, buffers = flat.weights.clone(), flat.read_buffers()
-    result = train(flat, start, buffers, images, labels, settings, lambda x, _: x, rng=torch.Generator().manual_seed(3))
+    held = TensorSamples((images, labels), torch.arange(len(labels)))
+    result = train(flat, start, buffers, held, settings, Objective(), rng=torch.Generator().manual_seed(3))
     expected = plain_training(module, images, labels, settings, torch.Generator().manual_seed(3))
     # same operations in another grouping: float32 rounding of a dozen steps
     torch.testing.assert_close(start + result.update, expected, rtol=1e-5, atol=1e-6)
@@ -81,6 +84,15 @@ def test_flat_model_names_layers_and_slots():
     assert len(flat.slot_layers(20)) == -(-flat.num_params // 20)
 
 
-def test_training_nothing_is_refused():
-    with pytest.raises(ValueError, match="would never train"):
-        LocalSettings(epochs=0, steps=0)
+def test_epochs_or_steps_count_and_the_one_takes_the_place_of_the_other():
+    with pytest.raises(ConfigError, match="epochs = 1 and steps = 2 were given; expected one of them"):
+        LocalSettings(epochs=1, steps=2)
+    three = LocalSettings(epochs=3, batch_size=10)
+    assert (num_steps(100, three), num_steps(100, three.changed(steps=7)), num_steps(100, LocalSettings())) == (
+        30,
+        7,
+        5,
+    )
+    assert three.changed(steps=7).changed(epochs=2).steps is None
+    with pytest.raises(ConfigError, match="epochs = 0: expected 1 to"):
+        LocalSettings(epochs=0)

@@ -1,10 +1,11 @@
 import pytest
 import torch
 
-from aircomp.device.local import LocalSettings, batch_indices, batch_sizes, train
+from aircomp.data.samples import TensorSamples
+from aircomp.device.local import LocalSettings, Objective, batch_indices, batch_sizes, train
 from aircomp.device.together import WideModel, train_together
 from aircomp.device.update import FlatModel
-from aircomp.fl.models import ModelSettings, build
+from aircomp.federation.models import ModelSettings, build
 from helpers.draws import seeded
 
 COPIES = 3
@@ -13,6 +14,7 @@ MODELS = [
     ModelSettings(name="resnet", width=4, blocks=1, norm="group"),
     ModelSettings(name="vgg", width=4),
     ModelSettings(name="digits-cnn", width=4),
+    ModelSettings(name="mnist-cnn", width=4),
 ]
 
 
@@ -28,17 +30,16 @@ def train_both(settings, local, dtype):
     images = [torch.randn(13, 3, 16, 16, generator=rng).to(dtype) for _ in own]
     labels = [torch.randint(0, 10, (13,), generator=rng) for _ in own]
 
-    def prepare(batch, rng):  # draws, as augmentation does
+    def augment(batch, *, rng):  # draws, as augmentation does
         return batch + 0.1 * torch.randn(batch.shape, generator=rng).to(dtype)
 
-    one_by_one = [
-        train(model, weights, own[i], images[i], labels[i], local, prepare, rng=seeded(10 + i)) for i in range(COPIES)
-    ]
+    held = [TensorSamples((images[i], labels[i]), torch.arange(13), augment) for i in range(COPIES)]
+    one_by_one = [train(model, weights, own[i], held[i], local, Objective(), rng=seeded(10 + i)) for i in range(COPIES)]
     wide, rngs = WideModel(model, COPIES), [seeded(10 + i) for i in range(COPIES)]
-    return one_by_one, train_together(wide, weights, own, images, labels, local, prepare, rngs=rngs)
+    return one_by_one, train_together(wide, weights, own, held, local, rngs=rngs)
 
 
-@pytest.mark.parametrize("settings", MODELS, ids=lambda settings: f"{settings.name}-{settings.norm}")
+@pytest.mark.parametrize("settings", MODELS, ids=lambda settings: f"{settings.name}-{getattr(settings, 'norm', None)}")
 @pytest.mark.parametrize(
     "options",
     [{"epochs": 2}, {"steps": 3, "momentum": 0.9, "weight_decay": 0.01}, {"epochs": 1, "clip_norm": 0.1}],

@@ -7,12 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from aircomp.comparison.docs import pages as arena_pages
-from aircomp.reproduce import docs as made
-from aircomp.reproduce.catalogue import RESULTS
-from aircomp.reproduce.docs import Expected, figure_of, pages, tables_of
-from aircomp.reproduce.scales import SCALES
-
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(ROOT / "tools"))
@@ -24,7 +18,9 @@ PLAIN = sorted([DOCS / "index.md", DOCS / "get-started.md", *(DOCS / "concepts")
 
 @pytest.mark.seconds
 def test_tables_and_figures_are_those_of_the_expected_results_and_no_other_is_left():
-    current = pages(DOCS) | arena_pages(DOCS)
+    import study_pages
+
+    current = study_pages.pages(DOCS)
     for path, text in current.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.relative_to(ROOT)} is out of date; run make pages"
     wanted = {path.name for path in current if path.suffix == ".svg"}
@@ -39,50 +35,27 @@ def test_the_reference_is_that_of_this_source():
         assert path.read_text(encoding="utf-8") == text, f"{path.relative_to(ROOT)} is out of date; run make pages"
 
 
-def expectation(*rows):
-    about = {"version": "1", "environment": {"torch": "2"}, "core_seconds": 60.0}
-    return Expected(RESULTS["fed_accuracy"], SCALES["digits"], about | {"rows": list(rows)})
+def test_a_study_that_is_not_measured_yet_leaves_no_page_broken(tmp_path, monkeypatch):
+    import study_pages
+
+    monkeypatch.setattr("aircomp.studies.expected.folder", lambda: tmp_path / "expected")
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text("<!-- arena training points awgn -->\nold\n<!-- end -->\n")
+    made = study_pages.pages(page.parent)
+    assert "Not measured yet: `aircomp arena --challenge awgn --task training --seeds 3`." in made[page]
+    assert "# Results" in made[page.parent / "results" / "index.md"]
+    assert "Not measured yet" in made[page.parent / "arena" / "blind.md"]
 
 
-def row(uplink, snr_db, accuracy, values=None):
-    found = {"uplink": uplink, "snr_db": snr_db, "test_accuracy_last5": accuracy, "test_accuracy_last5_band": 0.02}
-    return found | ({} if values is None else {"test_accuracy_last5_std": 0.1, "test_accuracy_last5_values": values})
+def test_cells_of_a_table_stay_cells():
+    import study_pages
 
+    from aircomp.report.page import Table
 
-def test_a_table_puts_snrs_beside_each_other_and_the_paper_below():
-    every = expectation(row("perfect", None, 0.9), row("amp-da", 0.0, 0.5, [0.4, 0.6]), row("amp-da", 5.0, 0.7))
-    (table,) = tables_of(every)
-    assert made.markdown(table).splitlines()[2:-2] == [
-        "| uplink | no noise | 0 dB | 5 dB |",
-        "| --- | --- | --- | --- |",
-        "| perfect | 0.9 | – | – |",
-        "| perfect, the paper | 0.804 | – | – |",
-        "| amp-da | – | 0.5 ± 0.1 | 0.7 |",
-        "| amp-da, the paper | – | 0.139 | 0.525 |",
-    ]
-    figure = figure_of(every)
-    assert figure is not None
-    assert "amp-da 0.5 at 0 to 0.7 at 5" in figure.alt
-
-
-def test_a_claim_is_judged_only_where_the_value_of_each_seed_is_kept():
-    ten = [0.9 + 0.001 * i for i in range(10)]
-    poor = [0.5 - 0.001 * i for i in range(10)]
-    kept = expectation(row("perfect", None, 0.9, ten), row("amp-da", 0.0, 0.5, poor))
-    assert [claim["verdict"] for claim in kept.claims["paper"]] == ["seen on digits"]
-    assert kept.claims["ours"] == []
-    older = expectation(row("perfect", None, 0.9), row("amp-da", 0.0, 0.5))
-    assert [claim["verdict"] for claim in older.claims["paper"]] == ["not judged on digits"]
-
-
-def test_a_file_that_is_not_measured_yet_or_empty_leaves_no_page_broken(tmp_path, monkeypatch):
-    monkeypatch.setattr(made, "folder", lambda scale: tmp_path / "expected" / scale)
-    assert [path.name for path in pages(tmp_path / "docs")] == ["index.md"]
-    (tmp_path / "expected" / "desktop").mkdir(parents=True)
-    empty = '{"version": "1", "environment": {"torch": "2"}, "core_seconds": 0, "rows": []}'
-    for name in ("from_scratch", "batch_norm"):
-        (tmp_path / "expected" / "desktop" / f"{name}.json").write_text(empty)
-    assert {path.name for path in pages(tmp_path / "docs")} == {"index.md", "desktop.md"}
+    table = Table("Claims", {"x": "value", "m": "margin"}, [{"x": 0.5, "x_std": 0.1, "m": "|A − B| < 1"}], "Why.")
+    lines = ["**Claims**", "", "| value | margin |", "| --- | --- |", r"| 0.5 ± 0.1 | \|A − B\| < 1 |", "", "Why."]
+    assert study_pages.markdown(table).splitlines() == lines
 
 
 def sentences(text):
@@ -120,17 +93,26 @@ def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_p
     assert len(faults(tmp_path / "site")) == 2
 
 
-def test_a_page_names_the_files_that_the_site_puts_into_it():
-    shown = {
-        page: re.findall(r'--8<-- "(examples/.*)"', page.read_text(encoding="utf-8")) for page in DOCS.rglob("*.md")
-    }
-    assert sum(map(len, shown.values())) >= 6
-    for page, files in shown.items():
-        for file in files:
-            assert f"`{file}` in the repository" in page.read_text(encoding="utf-8"), f"{page.name}: {file}"
-
-
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def test_a_page_shows_the_files_of_the_examples_as_they_are():
+    shown = 0
+    for page in DOCS.rglob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        for file in set(re.findall(r"(?:This is|This is the whole of|The file is) `(examples/\S+\.py)`", text)):
+            assert (ROOT / file).read_text(encoding="utf-8") in CODE.findall(text), f"{page.name}: {file}"
+            shown += 1
+        assert '--8<-- "examples' not in text, f"{page.name}: only the site would show the code"
+    assert shown >= 10
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "concepts").glob("*.md")), ids=lambda path: path.stem)
+def test_formulas_need_no_renderer(page):
+    prose = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert re.findall(r"\$[^$\n]+\$", prose) == []
+
+
 RUNNABLE = [ROOT / "README.md", DOCS / "paper" / "run-it.md"]
 RUNNABLE += [
     DOCS / "howto" / f"{name}.md" for name in ("model", "data", "decoder", "channel", "rule", "scheme", "compare")
@@ -144,7 +126,6 @@ def test_the_examples_of_a_page_run(page, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "examples"), *sys.path])  # where readers save the examples
     ran = 0
     for code in CODE.findall(page.read_text(encoding="utf-8")):
-        if "--8<--" not in code:  # files of examples/ are run by themselves
-            exec(compile(re.sub(r"rounds=\d+", "rounds=1", code), str(page), "exec"), {"__name__": "example"})
-            ran += 1
+        exec(compile(re.sub(r"rounds=\d+", "rounds=1", code), str(page), "exec"), {"__name__": "example"})
+        ran += 1
     assert ran

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings
-from aircomp.fl.experiment import Experiment
-from aircomp.fl.radio import make_link
+from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetSettings
+from aircomp.federation.experiment import Experiment
+from aircomp.federation.radio import make_link
 from aircomp.train.paper import PRESETS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 RUN_IT, DIVERGENCES = DOCS / "paper" / "run-it.md", DOCS / "paper" / "divergences.md"
 
-TEST = re.compile(r"`((?:tests/\w+/)?test_\w+\.py)(?:::(test_\w+))?`")
+TEST = re.compile(r"`((?:tests/[\w/]+/)?test_\w+\.py)(?:::(test_\w+))?`")
 NAME = re.compile(r"`(aircomp(?:\.\w+)+)`")
 LINK = re.compile(r"\[[^\]\n]*(?:\n[^\]\n]*)?\]\(([^)\s]+)\)")
 
@@ -27,7 +27,7 @@ def test_every_test_that_a_page_names_exists(page):
     found = TEST.findall(page.read_text(encoding="utf-8"))
     assert found
     for file, function in found:
-        path = ROOT / (file if "/" in file else f"tests/decode/{file}")
+        path = ROOT / file if "/" in file else next(ROOT.glob(f"tests/decoders/**/{file}"), ROOT / file)
         assert path.is_file(), file
         assert not function or f"def {function}(" in path.read_text(encoding="utf-8"), f"{file}::{function}"
 

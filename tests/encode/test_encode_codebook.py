@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from aircomp.common.packing import pack
 from aircomp.encode.codebook import codebook_kinds, count, make_codebook
 from aircomp.errors import ConfigError, ShapeError
-from aircomp.uplinks.settings import UplinkSettings
+from aircomp.schemes.base import SchemeSettings
 
 EPS = torch.finfo(torch.float32).eps
 
@@ -165,11 +165,12 @@ def test_impossible_codebooks_are_refused(
 
 
 def test_settings_know_the_kinds_that_can_be_made():
-    assert [UplinkSettings.parse({"codebook": kind}).codebook for kind in codebook_kinds()] == codebook_kinds()
+    kinds = [SchemeSettings(name="gamp", codebook=kind).codebook for kind in codebook_kinds()]
+    assert kinds == codebook_kinds()
     with pytest.raises(ConfigError, match="codebook = 'hadamard'"):
-        UplinkSettings.parse({"codebook": "hadamard"})
+        SchemeSettings.parse({"name": "gamp", "codebook": "hadamard"})
     with pytest.raises(ConfigError, match="codeword_length = 0"):
-        UplinkSettings.parse({"codeword_length": 0})
+        SchemeSettings.parse({"name": "gamp", "codeword_length": 0})
 
 
 def test_codewords_of_low_coherence_hardly_overlap_whatever_their_phases(rng):

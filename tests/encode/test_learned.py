@@ -3,6 +3,7 @@ import torch
 
 from aircomp.encode.codebook import make_codebook
 from aircomp.encode.learned import CodebookSettings, LearnedCodebook, with_common
+from aircomp.errors import ConfigError
 
 
 def learned(**settings):
@@ -49,7 +50,7 @@ def test_orthogonality_is_the_squared_frobenius_distance():
 
 
 def test_a_frozen_codebook_has_nothing_to_learn():
-    assert not any(p.requires_grad for p in learned(learned=False).parameters())
+    assert not any(p.requires_grad for p in learned(form="fixed").parameters())
     assert all(p.requires_grad for p in learned().parameters())
 
 
@@ -64,3 +65,8 @@ def test_a_common_share_is_the_same_in_every_codeword_and_nothing_else_has_it():
     torch.testing.assert_close(book.norm(dim=1), torch.ones(12), rtol=0, atol=1e-6)
     rows = torch.randn(12, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     assert torch.autograd.gradcheck(lambda rows: with_common(rows, 0.1), (rows,))
+
+
+def test_a_fixed_codebook_is_told_nothing_of_the_noise():
+    with pytest.raises(ConfigError, match="noise_follows is on, but form = 'fixed' has no gradients"):
+        CodebookSettings.parse({"form": "fixed", "noise_follows": True})

@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aircomp.decode.copies import combine, estimate_snr_db
+from aircomp.decoders.estimate.copies import combine, estimate_snr_db
 from aircomp.encode.schedule import choose_repeat, put_slots, schedule, take_slots
 from aircomp.errors import ConfigError
-from aircomp.uplinks.settings import UplinkSettings
+from aircomp.schemes.base import SchemeSettings
 
 energies = st.lists(st.integers(0, 4), min_size=1, max_size=40)  # few values: many ties
 
@@ -145,4 +145,4 @@ def test_a_given_number_is_kept_whatever_the_snr():
 @pytest.mark.parametrize("repeat", [0, -1, "often", 1.5])
 def test_other_numbers_of_copies_are_refused(repeat):
     with pytest.raises(ConfigError, match="repeat"):
-        UplinkSettings(repeat=repeat)
+        SchemeSettings(name="gamp", repeat=repeat)

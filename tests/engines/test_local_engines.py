@@ -56,11 +56,12 @@ def test_groups_of_devices_give_the_same_bits_in_any_number_of_processes(trainer
 
 def test_only_devices_with_equal_batches_are_grouped(trainer):
     trainer.settings = LocalSettings(epochs=1, batch_size=16, together=4)
-    trainer.partition = replace(trainer.partition, devices=trainer.partition.devices[:, :40])
+    for device in range(8):
+        trainer.holders[device] = replace(trainer.holders[device], indices=trainer.holders[device].indices[:40])
     tasks = [Task(0, 0), Task(0, BASE_STATION), *(Task(0, device) for device in range(1, 6))]
     assert trainer.groups(tasks) == [(0, 2, 3, 4), (1,), (5, 6)]
     found = SerialExecutor(trainer).map(tasks, trainer.model.weights.clone(), trainer.model.read_buffers())
-    assert [result.num_samples for result in found] == [40, len(trainer.partition.base_station), *[40] * 5]
+    assert [result.num_samples for result in found] == [40, len(trainer.holders[BASE_STATION]), *[40] * 5]
 
 
 def test_buffers_of_many_devices_hold_no_file_descriptors(trainer):
@@ -76,11 +77,10 @@ def test_buffers_of_many_devices_hold_no_file_descriptors(trainer):
 
 
 def test_a_diverging_device_is_named_with_round_and_layer(trainer):
-    trainer.data.train_images[trainer.partition.devices[3]]  # the device's data is real; its weights are not finite
     weights = trainer.model.weights.clone()
     weights[5] = float("nan")
     for executor in (SerialExecutor(trainer), ProcessExecutor(trainer, 2)):
-        with pytest.raises(TrainingDiverged, match=r"device 3 in round 7 is not finite, first in layer conv1.weight"):
+        with pytest.raises(TrainingDiverged, match=r"device 3 in round 8 is not finite, first in layer conv1.weight"):
             executor.map([Task(7, 3)], weights, trainer.model.read_buffers())
         executor.close()
 

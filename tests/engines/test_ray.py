@@ -20,7 +20,7 @@ from aircomp.engines.local import SerialExecutor, make_executor
 from aircomp.engines.ray import RayExecutor, map_jobs
 from aircomp.engines.trainer import Task
 from aircomp.errors import AirCompError, ConfigError, TrainingDiverged
-from aircomp.fl.simulate import simulate
+from aircomp.federation.simulate import simulate
 from helpers.processes import descendants
 from helpers.records import without_times
 
@@ -112,7 +112,7 @@ def test_a_node_killed_in_the_middle_of_a_round_does_not_change_a_bit(quick, dig
 
     victim, _ = cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    experiment = quick.changed(uplink="perfect", **{"local.epochs": 0, "local.steps": 400, "local.batch_size": 16})
+    experiment = quick.changed(uplink="perfect", **{"local.steps": 400, "local.batch_size": 16})
     serial = simulate(experiment, dataset=digits)
     assert serial.metrics[1]["num_active"] >= 2  # three tasks of more than a second on two workers
 
@@ -169,7 +169,7 @@ def test_errors_keep_their_sentence_and_a_users_own_ray_stays(own_ray, trainer):
     bad = weights.clone()
     bad[5] = float("nan")
     with pytest.raises(
-        TrainingDiverged, match=r"^the update of device 3 in round 7 is not finite, first in layer conv1"
+        TrainingDiverged, match=r"^the update of device 3 in round 8 is not finite, first in layer conv1"
     ):
         executor.map([Task(7, 3), *tasks], bad, buffers)
     after_the_error = executor.map(tasks, weights, buffers)

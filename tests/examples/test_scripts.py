@@ -39,10 +39,3 @@ def test_paired_seeds_are_trained_over_fading():
     script = runpy.run_path(str(MEASUREMENTS / "blind_training.py"))
     script["accuracy"].__globals__["ROUNDS"] = 1
     assert 0 < script["accuracy"]("blind", 0) < 1
-
-
-def test_a_step_is_timed_for_every_number_of_devices_together():
-    script = runpy.run_path(str(MEASUREMENTS / "devices_together.py"))
-    found = script["milliseconds"](repeats=1, devices=2, steps=1)
-    assert len(found) == len(script["CONTENDERS"])
-    assert min(found) > 0

@@ -76,10 +76,6 @@ COMMANDS = [
     Command(["demo"], "demo:Options", {"--rounds": "1", "--snr-db": "5", "--workers": "1"}),
     Command(["data", "list"], "data:ListOptions", {}),
     Command(["data", "fetch"], "data:FetchOptions", {}, ["digits"]),
-    Command(["bench", "decode"], "bench:DecodeOptions", {"--slots": "2", "--repeats": "1"}, never={"--repeats": "0"}),
-    Command(["bench", "train"], "bench:TrainOptions", {"--slots": "2", "--repeats": "1"}, never={"--repeats": "-1"}),
-    Command(["bench", "simulate"], "bench:SimulateOptions", {}, never={"--repeats": "0"}),
-    Command(["bench", "flower"], "bench:FlowerOptions", {}, never={"--rounds": "1"}),
 ]
 ENVIRONMENT = {
     "AIRCOMP_LOG": ["debug", "INFO", "10", "foo", "", "ü", "-1", "None"],
@@ -106,11 +102,10 @@ def flags_of(options: str) -> tuple[list[Flag], list[Flag]]:
 
 
 def other_names() -> dict[str, str]:
-    """Return settings by their short and older names."""
-    from aircomp.fl.configure import SHORT_NAMES, full_name
+    """Return settings by their short names."""
+    from aircomp.federation.configure import SHORT_NAMES, full_name
 
-    older = ("uplink", "side_information", "encode.layer", "encode.codebook", "air.repeat", "quantize.num_codewords")
-    return {name: full_name(name) for name in (*SHORT_NAMES, *older)}
+    return {name: full_name(name) for name in SHORT_NAMES}
 
 
 def _fields(options: Any, prefix: str) -> typing.Iterator[Flag]:
@@ -139,13 +134,13 @@ def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 def names() -> list[str]:
     """Return every name that some setting knows."""
     import aircomp
-    from aircomp.fl import models
-    from aircomp.fl.experiment import preset_names
-    from aircomp.reproduce.catalogue import RESULTS
+    from aircomp.federation import models
+    from aircomp.federation.experiment import preset_names
+    from aircomp.studies.study import RESULTS
     from aircomp.train import recipe
 
     known = [*aircomp.uplink_names(), *aircomp.decoder_names(), *aircomp.aggregator_names(), *models.model_names()]
-    return [*known, *preset_names(), *recipe.preset_names(), *RESULTS]
+    return [*known, *preset_names(), *recipe.preset_names(), *RESULTS.names()]
 
 
 def values(rng: random.Random, flag: Flag, kind: Any = None) -> list[str]:

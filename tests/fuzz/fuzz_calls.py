@@ -71,13 +71,13 @@ def odd(rng: random.Random) -> Any:
 def _calls() -> dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]]]:
     """Return each function under keyword arguments, and valid ones."""
     import aircomp
-    from aircomp.uplinks.decoders import decoder_names
+    from aircomp.schemes.digital.decoders import decoder_names
 
     generator = torch.Generator().manual_seed(0)
     codebook = aircomp.make_codebook("gaussian", 8, 4, rng=generator)
     counts = torch.tensor([[3, 0, 1, 0, 0, 0, 0, 1]] * 4)
     received = aircomp.transmit(counts, codebook, snr_db=10.0, rng=generator)
-    air = {"received": received, "popularity": torch.ones(8) / 8, "num_active": None, "noise_var": None}
+    air: dict[str, Any] = {"received": received, "popularity": torch.ones(8) / 8, "num_active": None, "noise_var": None}
     side = {
         "bs_indices": torch.zeros(4).long(),
         "slot_layers": torch.zeros(4).long(),

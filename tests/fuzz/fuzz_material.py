@@ -46,7 +46,7 @@ def words(flags: dict[str, str]) -> list[str]:
 
 def use_tiny_scale() -> None:
     """Make `--scale digits` take seconds instead of minutes; jobs carry their settings, so workers follow."""
-    from aircomp.reproduce.scales import SCALES
+    from aircomp.studies.scales import SCALES
 
     tiny = {
         "devices.total": 4,
@@ -58,8 +58,6 @@ def use_tiny_scale() -> None:
     SCALES["digits"] = replace(
         SCALES["digits"],
         federated=tiny | {"rounds": 1},
-        snr_db=(5.0,),
-        noise_lengths=(1.0,),
         collected=tiny | {"rounds": 3},
         measured=tiny | {"rounds": 1},
         other_model={"model.name": "digits-cnn", "model.width": 3},

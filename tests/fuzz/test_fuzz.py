@@ -13,7 +13,7 @@ from fuzz_material import make_material
 from fuzz_run import describe, make_case
 
 from aircomp import cli
-from aircomp.reproduce.scales import SCALES
+from aircomp.studies.scales import SCALES
 
 pytestmark = pytest.mark.seconds
 
@@ -83,14 +83,14 @@ def test_every_command_is_tried():
 def test_every_group_of_settings_is_tried():
     flags, _ = flags_of("simulate:Options")
     names = {flag.name for flag in flags}
-    assert {"--rounds", "--snr-db", "--channel.snr-db", "--devices.total", "--layer", "--out", "--resume"} <= names
+    assert {"--rounds", "--snr-db", "--channel.snr-db", "--devices.total", "--out", "--resume"} <= names
 
 
 @pytest.mark.parametrize(
     ("outcome", "what"),
     [
         (Outcome(0, "", "", 1.0), None),
-        (Outcome(2, "", "aircomp.fl: careful\naircomp: there is no uplink 'x'\n", 1.0), None),
+        (Outcome(2, "", "aircomp.federation: careful\naircomp: there is no uplink 'x'\n", 1.0), None),
         (Outcome(2, "", "aircomp: there is no uplink 'x'\nand more\n", 1.0), "not one sentence"),
         (Outcome(2, "", "", 1.0), "not one sentence"),
         (Outcome(1, "", "Traceback (most recent call last):\nValueError\n", 1.0), "traceback"),

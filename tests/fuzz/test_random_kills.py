@@ -1,5 +1,6 @@
 """SIGKILL at seeded instants: what is left is always enough to go on, and the end is the same, bit by bit."""
 
+import csv
 import json
 import os
 import random
@@ -13,7 +14,7 @@ import pytest
 from fuzz_material import TINY_RUN, TINY_TRAINING, use_tiny_scale, words
 
 from aircomp.common.artefact import read_json, read_tensors
-from aircomp.reproduce.scales import SCALES
+from aircomp.studies.scales import SCALES
 from helpers.commands import Command
 from helpers.records import read_lines
 
@@ -88,6 +89,8 @@ def kept(directory: Path) -> dict[str, Any]:
             found[name] = _timeless(read_json(path))
         elif path.suffix == ".jsonl":
             found[name] = [_timeless(record) for record in read_lines(path)]
+        elif path.suffix == ".csv":
+            found[name] = _timeless(list(csv.DictReader(path.read_text().splitlines())))
         else:
             found[name] = path.read_text()
     assert found

@@ -5,7 +5,7 @@ import torch
 from aircomp.channel.awgn import Awgn
 from aircomp.encode.codebook import count
 from aircomp.link import Link, communicate
-from aircomp.uplinks.schemes import make_uplink
+from aircomp.schemes.registry import make_scheme
 
 
 def updates(seed=0, devices=10, params=12_000, spread=1.5, own=0.5):
@@ -18,7 +18,7 @@ def updates(seed=0, devices=10, params=12_000, spread=1.5, own=0.5):
 
 def two_rounds(settings, given, snr_db, seed=0):
     """Send the same twice: in the second round the base station knows its noise."""
-    link = Link(make_uplink(settings), Awgn(snr_db, "transmit"), seed=seed)
+    link = Link(make_scheme(settings), Awgn(snr_db, "transmit"), seed=seed)
     first = communicate(link, given[0], given[1:], {}, 0)
     return communicate(link, given[0], given[1:], first.memory, 1)
 

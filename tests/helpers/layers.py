@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from aircomp.common.artefact import read_tensors, tensor_hash, write_json
-from aircomp.decode.gamp_net import GampNet, GampNetSettings
+from aircomp.decoders.net.gamp_net import GampNet, GampNetSettings
 from aircomp.encode.codebook import make_codebook
 from aircomp.layer import CommunicationLayer
 from aircomp.layer.communication import _weights_hash

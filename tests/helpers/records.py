@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aircomp.common.artefact import write_json, write_text
+from aircomp.common.outdir import MARKER
 
 TIMES = ("seconds", "seconds_left", "samples_per_second")
 
@@ -24,6 +25,7 @@ def put_run(directory: Path, command: str, rows: list[dict[str, Any]], config: A
     """Write a finished run and return its directory."""
     result = {"command": command, "version": "1", "config": config or {}, "seed": 0, "environment": {}, "rows": rows}
     write_json(directory / "result.json", result)
+    write_json(directory / MARKER, {"kind": command.split()[0], "version": "1"})
     if metrics:
         write_text(directory / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in metrics))
     return directory

@@ -21,7 +21,7 @@ SMALL = {"devices.total": 4, "participation.low": 2, "participation.high": 2, "m
 
 RECIPE = {
     "epochs": 1,
-    "schedule": "halving",
+    "schedule.kind": "halving",
     "codeword_length": 8,
     "net.num_layers": 1,
     "net.filters": 2,

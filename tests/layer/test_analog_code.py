@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from aircomp.common.artefact import read_tensors, tensor_hash, write_tensors
-from aircomp.decode.analog_code import Heard
+from aircomp.decoders.analog_code import Heard
 from aircomp.encode.analog_code import AnalogCodeSettings
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer import CommunicationLayer

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from aircomp.errors import ArtefactError
 from aircomp.layer import CommunicationLayer
 
-REFERENCE = Path(__file__).parents[1] / "decode" / "reference"
+REFERENCE = Path(__file__).parents[1] / "decoders" / "reference"
 
 
 @pytest.fixture(scope="module")

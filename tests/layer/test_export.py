@@ -10,8 +10,8 @@ import torch
 from jaxtyping import config
 
 from aircomp.cli.export import run
-from aircomp.decode.pilot import PilotEstimator
-from aircomp.decode.rounding import conclude
+from aircomp.decoders.estimate.pilot import PilotEstimator
+from aircomp.decoders.rounding import conclude
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer import CommunicationLayer, communication
 from aircomp.layer.export import INPUTS, OUTPUTS, StaticNet, export_layer
@@ -89,7 +89,7 @@ def test_a_program_of_torch_export_decodes_as_we_do_for_any_number_of_slots(expo
         assert_all_close(program(*given), ours(layer, *given), TOLERANCE)
 
 
-@pytest.mark.parametrize("settings", [{}, {"cnn": False}, {"num_layers": 6, "kernel": 5}])
+@pytest.mark.parametrize("settings", [{}, {"num_layers": 1, "filters": 1}, {"num_layers": 6, "kernel": 5}])
 def test_every_kind_of_network_has_its_static_form(settings):
     layer = ajar_layer(**settings)
     given = signal(layer, 40)

@@ -36,11 +36,12 @@ def test_a_codebook_of_double_precision_is_saved_as_it_is_loaded(tmp_path):
 
 
 def test_loading_rebuilds_the_network_from_its_own_settings(tmp_path):
-    make_layer(num_layers=3, filters=5, cnn=True).save(tmp_path)
+    make_layer(num_layers=3, filters=5).save(tmp_path)
     settings = CommunicationLayer.load(tmp_path).net.settings
     assert (settings.num_layers, settings.filters) == (3, 5)
-    make_layer(num_layers=1, cnn=False).save(tmp_path)
-    assert not CommunicationLayer.load(tmp_path).net.settings.cnn
+    make_layer(num_layers=1, kernel=5).save(tmp_path)
+    settings = CommunicationLayer.load(tmp_path).net.settings
+    assert (settings.num_layers, settings.kernel) == (1, 5)
 
 
 def test_decoding_recovers_counts_and_obeys_what_is_given():
@@ -112,9 +113,11 @@ def test_missing_truncated_and_foreign_files_are_named(tmp_path):
     ("change", "message"),
     [
         ({"num_layers": 3}, "does not hold the decoder that layer.json describes"),
-        ({"num_layers": 10**9}, "does not hold the decoder that layer.json describes"),
-        ({"filters": 10**7}, "does not hold the decoder that layer.json describes"),
-        ({"cnn": False}, "does not hold the decoder that layer.json describes"),
+        ({"num_layers": 1000}, "does not hold the decoder that layer.json describes"),
+        ({"num_layers": 10**9}, "config.net: num_layers = 1000000000: expected 1 to 1,000"),
+        ({"filters": 4096}, "does not hold the decoder that layer.json describes"),
+        ({"filters": 10**7}, "config.net: filters = 10000000: expected 1 to 4,096"),
+        ({"cnn": False}, "config.net: there is no setting 'cnn'"),
         ({"kernel": 4}, "config.net: kernel = 4"),
         ({"num_layres": 3}, "config.net: there is no setting 'num_layres'"),
     ],

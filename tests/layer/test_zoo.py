@@ -4,14 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 import aircomp
 from aircomp import CommunicationLayer
 from aircomp.cli.layers import run
-from aircomp.decode.gamp_net import OFF_RANGE
+from aircomp.decoders.net.gamp_net import OFF_RANGE
 from aircomp.errors import ConfigError
 from aircomp.layer.zoo import bundled, layer_for, layer_names, layer_sizes, pick_layer
-from aircomp.uplinks.settings import UplinkSettings
+from aircomp.schemes.base import SchemeSettings
 from helpers.commands import call
 
 NAMES = ["64x32", "128x32", "128x64", "256x64", "256x128"]
@@ -28,7 +29,14 @@ def test_each_loads_by_its_name_and_has_the_sizes_it_is_called_by(name):
     assert layer.num_active_range == (1, 64)
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_the_layer_for_the_papers_cell_has_a_name_of_its_own():
+    layer = CommunicationLayer.load("cell")
+    assert (tuple(layer.codebook.shape), layer.num_active_range) == ((128, 64), (7, 13))
+    link = aircomp.make_scheme(SchemeSettings(name="gamp-net", layer="cell"))
+    assert torch.equal(link.codebook, layer.codebook)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "cell"])
 def test_its_card_says_from_how_many_devices_on_there_is_a_warning(name):
     with bundled(name) as directory:
         card = (directory / "README.md").read_text()
@@ -48,15 +56,15 @@ def namesake(tmp_path, monkeypatch):
 def test_a_directory_does_not_replace_the_layer_of_its_name(namesake, capsys):
     assert CommunicationLayer.load().codebook.shape == (128, 64)
     assert CommunicationLayer.load("256x64").codebook.shape == (256, 64)
-    assert UplinkSettings(layer="256x64").layer == Path("256x64")
-    assert aircomp.make_uplink("gamp-net").codebook.shape == (128, 64)
+    assert SchemeSettings(name="gamp-net", layer="256x64").layer == Path("256x64")
+    assert aircomp.make_scheme("gamp-net").codebook.shape == (128, 64)
     run([])
     assert "256x64" in capsys.readouterr().out
 
 
 def test_a_directory_of_that_name_is_meant_by_its_path(namesake):
     assert CommunicationLayer.load("./256x64").codebook.shape == (64, 32)
-    assert UplinkSettings(layer="./256x64").layer == Path("256x64").absolute()
+    assert SchemeSettings(name="gamp-net", layer="./256x64").layer == Path("256x64").absolute()
 
 
 @pytest.mark.parametrize("words", [["--layer", "./256x64"], ["--uplink.layer=./256x64"], ["--layer", "256x64/"]])
@@ -81,24 +89,24 @@ def test_longer_fragments_fit_a_smaller_budget():
 
 
 def test_a_link_takes_the_layer_of_its_sizes():
-    settings = UplinkSettings(name="gamp-net", codeword_length=32, quantize={"num_codewords": 64})
-    assert tuple(aircomp.make_uplink(settings).codebook.shape) == (64, 32)
+    settings = SchemeSettings(name="gamp-net", codeword_length=32, quantize={"num_codewords": 64})
+    assert tuple(aircomp.make_scheme(settings).codebook.shape) == (64, 32)
 
 
 def test_sizes_without_a_layer_are_refused_by_those_that_have_one():
     with pytest.raises(ConfigError, match=r"no layer for 100 codewords of 64 channel uses; take .*128x64, 256x64"):
         layer_for(100, 64)
-    settings = UplinkSettings(name="gamp-net", layer=Path("64x32"))
+    settings = SchemeSettings(name="gamp-net", layer=Path("64x32"))
     fits = r"has 64 codewords, but 128 are asked for; .*\(128x32, 128x64\), or set uplink.quantize.num_codewords = 64 "
     with pytest.raises(ConfigError, match=fits):
-        aircomp.make_uplink(settings)
-    assert len(aircomp.make_uplink(settings.changed(**{"quantize.num_codewords": 64})).codebook) == 64
+        aircomp.make_scheme(settings)
+    assert len(aircomp.make_scheme(settings.changed(**{"quantize.num_codewords": 64})).codebook) == 64
 
 
 def test_the_command_lists_them_and_picks_one(capsys, tmp_path):
     run(["--out", str(tmp_path / "out")])
     rows = json.loads((tmp_path / "out" / "result.json").read_text())["rows"]
-    assert [row["layer"] for row in rows] == ["paper", *NAMES]
+    assert [row["layer"] for row in rows] == ["paper", "cell", *NAMES]
     assert all(row["count_accuracy_10db"] > row["count_accuracy_0db"] for row in rows)
     said = capsys.readouterr().out
     assert "256x128" in said

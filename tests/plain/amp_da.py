@@ -14,7 +14,7 @@ def amp_da(
     damping: float = 0.3,
     max_iterations: int = 50,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the soft counts and the noise variance of every slot; see `aircomp.decode.amp_da.AmpDa`."""
+    """Return the soft counts and the noise variance of every slot; see `aircomp.decoders.amp.amp_da.AmpDa`."""
     mean, noise = [], []
     for first in range(0, len(received), batch_slots):
         y = received[first : first + batch_slots]

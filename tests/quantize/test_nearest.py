@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from aircomp.errors import ConfigError, ShapeError
-from aircomp.plain import quantize as plain
 from aircomp.quantize.nearest import lookup, nearest
 from helpers.draws import update_like
+from plain import quantize as plain
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])

@@ -6,7 +6,7 @@ import torch
 from aircomp.channel.awgn import transmit
 from aircomp.cli import main
 from aircomp.common.rng import generator
-from aircomp.decode.gamp_net import GampNet, GampNetSettings
+from aircomp.decoders.net.gamp_net import GampNet, GampNetSettings
 from aircomp.encode.codebook import make_codebook
 from aircomp.layer import CommunicationLayer
 from aircomp.measure.metrics import count_accuracy

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from aircomp.channel import ChannelSettings, PowerSettings
+from aircomp.channel.power import Inversion
 from aircomp.cli import main
 from aircomp.errors import ConfigError
 from aircomp.report.faded import FadedSlot, constellation, hear_round, look_at_slot, rows_of
@@ -13,7 +14,7 @@ from aircomp.report.faded import FadedSlot, constellation, hear_round, look_at_s
 
 def looked(receiver, antennas, slot=5, power="none", **channel):
     settings = ChannelSettings(kind="fading", snr_db=15.0, antennas=antennas, block_slots=32, **channel)
-    control = PowerSettings(control=power, threshold=0.5)
+    control = Inversion(threshold=0.5) if power == "inversion" else PowerSettings(control=power)
     return look_at_slot(hear_round(receiver, settings, control, num_active=6, num_slots=64, seed=1), slot)
 
 
@@ -75,7 +76,10 @@ def test_the_command_writes_a_page_and_the_numbers(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--channel.antennas", "8"], "it needs channel.kind = 'fading'"),
+        (
+            ["--channel.antennas", "8"],
+            "there is no setting channel.antennas with channel.kind = 'awgn'",
+        ),
         (["--uplink", "blind"], "add --channel fading"),
         (["--channel", "fading", "--uplink", "gamp"], "gamp"),
         (["--channel", "fading", "--uplink", "widened"], "needs signals that arrive in phase"),

@@ -109,7 +109,7 @@ def test_links_lead_to_the_raw_data_from_where_the_page_is(tmp_path):
 def test_whatever_a_file_says_is_inert(tmp_path):
     row = {"uplink": HOSTILE, HOSTILE: HOSTILE, "snr_db": HOSTILE, "test_accuracy": 0.5, "lone": "\ud800"}
     directories = []
-    for command in ("simulate", "demo", "evaluate", "pretrain", "cost", "bench decode", HOSTILE):
+    for command in ("simulate", "demo", "evaluate", "pretrain", "cost", HOSTILE):
         rows = [
             row | {"decoder": HOSTILE, "contender": HOSTILE, "slots_per_second": 3, "snr_db": s}
             for s in (0, 1, HOSTILE)
@@ -180,11 +180,8 @@ def test_every_kind_of_result_has_its_section(tmp_path):
         for s in (0.0, 5.0)
     ]
     epochs = [{"epoch": e, "train_loss": 1 / e, "validation_loss": 2 / e} for e in (1, 2)]
-    speed = [{"contender": "gamp", "slots_per_second": 100.0, "seconds": 1.0}]
-    speed += [{"contender": "gamp", "slots": n, "microseconds_per_slot": 5.0 + n} for n in (1, 2)]
     directories = [
         put_run(tmp_path / "other", "reproduce k-error", [r | {"uplink": "gamp"} for r in at]),
-        put_run(tmp_path / "bench", "bench decode", speed),
         put_run(tmp_path / "cost", "cost", [{"uplink": "gamp", "air_seconds": 0.4, "side_information": "none"}]),
         put_run(tmp_path / "layer", "pretrain", at, metrics=epochs),
         put_run(tmp_path / "ev", "evaluate", [r | {"decoder": d} for d in ("gamp", "amp-da") for r in at]),
@@ -192,13 +189,12 @@ def test_every_kind_of_result_has_its_section(tmp_path):
     ]
     write_json(tmp_path / "fragments" / "fragments.json", {})
     sections = {section.title: section for section in sections_of(directories)}
-    order = ["Decoders", "Pretraining", "Collected fragments", "Cost", "Speed: bench decode", "reproduce k-error"]
+    order = ["Decoders", "Pretraining", "Collected fragments", "Cost", "reproduce k-error"]
     assert list(sections) == order
     by_snr = ["Count accuracy against SNR", "Update NMSE, integer counts against SNR"]
     assert titles(sections["Decoders"]) == titles(sections["reproduce k-error"]) == by_snr
     assert titles(sections["Pretraining"]) == ["Loss by epoch", *by_snr]
     assert titles(sections["Cost"]) == ["Air time"]
-    assert [table.title for table in sections["Speed: bench decode"].tables] == ["Kernels", "Time against sizes"]
 
 
 def informed(decoder: str, codebook: str, snr_db: float, accuracy: float, bits: float) -> dict[str, Any]:
@@ -341,7 +337,7 @@ def test_one_run_gets_its_page_beside_it_and_only_once(tmp_path, capsys):
     assert call("report", run) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert call("report", run, "--overwrite") == 0
-    assert sorted(p.name for p in run.iterdir()) == ["report.html", "result.json"]
+    assert sorted(p.name for p in run.iterdir()) == [".aircomp.json", "report.html", "result.json"]
 
 
 @pytest.mark.parametrize(("command", "code"), [("simulate", 0), ("collect", 0), ("pretrain", 0), ("explain", 2)])

@@ -30,7 +30,7 @@ def test_the_default_is_the_papers_plain_sum():
     assert trajectory(ServerSettings(), [1.0, -2.0, 4.0]) == [2.0, 0.0, 4.0]
 
 
-@given(eta=st.floats(1e-3, 1e3), factor=st.sampled_from([0.5, 2.0, 4.0]))
+@given(eta=st.floats(1e-3, 250.0), factor=st.sampled_from([0.5, 2.0, 4.0]))
 @settings(deadline=None, max_examples=50)
 def test_learning_rate_scales_fedavg_linearly(eta, factor):
     update = torch.linspace(-1, 1, 9, dtype=torch.float64)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from aircomp.decode import estimate, side
+from aircomp.decoders import side
+from aircomp.decoders.estimate import round_estimate as estimate
 from aircomp.train.fragments import FragmentRound, save_round
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "fit_constants.py"

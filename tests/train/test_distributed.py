@@ -206,7 +206,7 @@ def test_a_process_that_leaves_does_not_keep_the_others_waiting(found):
 def test_ctrl_c_ends_both_processes_and_training_can_be_resumed(collection, tmp_path):
     out = tmp_path / "layer"
     command = ["-m", "aircomp", "pretrain", collection, "--preset", preset(tmp_path), "--out", out]
-    command += ["--epochs", "2000", "--patience", "2000"]
+    command += ["--epochs", "2000", "--schedule.patience", "2000"]
     process = torchrun(*command)
     while process.poll() is None and not (out / "layer.json").exists():
         time.sleep(0.1)

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from aircomp.common.artefact import read_json, read_tensors
-from aircomp.decode.gamp_net import GampNet
-from aircomp.decode.pilot import PilotEstimator
+from aircomp.decoders.estimate.pilot import PilotEstimator
+from aircomp.decoders.net.gamp_net import GampNet
 from aircomp.encode.learned import CodebookSettings
 from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
 from aircomp.layer import CommunicationLayer
@@ -15,7 +15,7 @@ from aircomp.train import loss as losses
 from aircomp.train.batches import make_batch
 from aircomp.train.fit import pretrain, validation_batches
 from aircomp.train.fragments import save_round
-from aircomp.train.recipe import PretrainSettings, load_preset, preset_names
+from aircomp.train.recipe import Cosine, Halving, PretrainSettings, load_preset, preset_names
 from aircomp.train.rounds import load_rounds
 from aircomp.train.state import Progress
 from aircomp.train.step import NOISE_ERROR, TOLD_ERROR, LayerModel, batch_loss, train_step
@@ -145,13 +145,18 @@ def test_divergence_keeps_the_best_layer(collection, tmp_path, monkeypatch):
     assert not (out / "result.json").exists(), "it did not finish"
 
 
-def test_divergence_in_the_first_step_says_that_there_is_no_layer(collection, tmp_path):
-    with pytest.raises(TrainingDiverged, match=r"epoch 1 .*loss is inf.*no epoch had ended.*learning_rate"):
-        pretrain([collection], QUICK.changed(**{"loss.sparsity": 1e300}), tmp_path / "layer")
+def test_divergence_in_the_first_step_says_that_there_is_no_layer(collection, tmp_path, monkeypatch):
+    healthy = losses.sparsity
+    with monkeypatch.context() as patch:
+        patch.setattr(losses, "sparsity", lambda mean, counts: math.inf * (1 + healthy(mean, counts)))
+        with pytest.raises(TrainingDiverged, match=r"epoch 1 .*loss is inf.*no epoch had ended.*learning_rate"):
+            pretrain([collection], QUICK, tmp_path / "layer")
 
 
 def test_the_learning_rate_is_halved_and_training_ends_as_in_the_paper():
-    settings = PretrainSettings(learning_rate=1.0, halve_after=2, patience=5, tolerance=0.1, epochs=50)
+    settings = PretrainSettings(
+        learning_rate=1.0, schedule=Halving(halve_after=2, patience=5), tolerance=0.1, epochs=50
+    )
     progress, rates = Progress(1.0), []
     # improves, improves by too little, stays, improves, then never again
     for loss in (4.0, 3.95, 4.0, 3.0, 3.0, 3.0, 3.0, 3.0):
@@ -165,7 +170,7 @@ def test_the_learning_rate_is_halved_and_training_ends_as_in_the_paper():
 
 
 def test_the_learning_rate_falls_along_a_cosine_over_all_epochs():
-    settings = PretrainSettings(learning_rate=1.0, schedule="cosine", epochs=4, patience=1, halve_after=1)
+    settings = PretrainSettings(learning_rate=1.0, schedule=Cosine(), epochs=4)
     progress, rates = Progress(settings.rate(1)), []
     while progress.ended(settings) is None:
         rates.append(progress.learning_rate)
@@ -221,7 +226,7 @@ def test_the_codebook_learns_from_what_is_sent_and_from_how_it_is_decoded(collec
 
 
 def test_a_frozen_codebook_stays(collection, tmp_path):
-    settings = QUICK.changed(codebook=CodebookSettings(learned=False).model_dump(), epochs=1)
+    settings = QUICK.changed(codebook=CodebookSettings(form="fixed").model_dump(), epochs=1)
     layer = pretrain([collection], settings, tmp_path / "layer")
     assert torch.equal(layer.codebook, LayerModel(settings, 16).codebook().detach())
 
@@ -260,9 +265,45 @@ def test_the_quantisation_loss_needs_raw_fragments(tmp_path, synthetic_round, co
 
 
 def test_presets_are_listed_and_a_typo_is_named():
-    assert {"default", "short", "round", "zoo"} == set(preset_names())
+    assert {"default", "short", "round", "zoo", "cell"} == set(preset_names())
     with pytest.raises(ConfigError, match="did you mean 'short'"):
         load_preset("shrt")
+
+
+class Louder(torch.nn.Module):
+    """A codebook times a number."""
+
+    def __init__(self, codebook):
+        super().__init__()
+        self.codebook, self.times = codebook, torch.nn.Parameter(torch.ones(()))
+
+    def forward(self):
+        return self.times * self.codebook().detach()
+
+
+@pytest.mark.parametrize("reference", ["slot", "round"])
+@pytest.mark.parametrize("follows", [True, False])
+def test_gradients_see_that_noise_follows_the_power_where_that_is_asked_for(
+    reference, follows, collection, monkeypatch
+):
+    settings = QUICK.changed(**{"data.estimates": "round", "codebook.noise_follows": follows})
+    batch = make_batch(load_rounds([collection], settings.data, seed=0).train[0], torch.arange(40), 0.0, reference)
+    model = LayerModel(settings, 16)
+    model.codebook = Louder(model.codebook)
+    heard = []
+
+    def unroll(received, *others, **named):
+        heard.append(received)
+        return GampNet.unroll(model.net, received, *others, **named)
+
+    monkeypatch.setattr(model.net, "unroll", unroll)
+    model(batch, rng=torch.Generator().manual_seed(0))
+    (received,) = heard
+    (gradient,) = torch.autograd.grad(received.square().sum() / 2, model.codebook.times)
+    # louder codewords make a louder signal, and as much louder noise: all that is received is proportional to them
+    sent = batch.counts @ model.codebook().detach()
+    expected = received if follows else sent
+    torch.testing.assert_close(gradient, (received.detach() * expected.detach()).sum())
 
 
 @pytest.mark.parametrize("reference", ["slot", "round"])

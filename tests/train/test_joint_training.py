@@ -2,7 +2,7 @@
 
 import torch
 
-from aircomp.decode.gamp_steps import PreparedCodebook, iterate
+from aircomp.decoders.amp.steps import PreparedCodebook, iterate
 from aircomp.encode.codebook import make_codebook
 from aircomp.layer.joint_code import JointLayer, untrained
 from aircomp.train.batches import draw

@@ -9,6 +9,7 @@ from aircomp.layer import CommunicationLayer
 from aircomp.train import paper
 from aircomp.train.batches import choose_slots, make_batch
 from aircomp.train.paper import PRESETS, Block, PaperModel, PaperTrainingSettings, block_loss, pretrain_paper
+from aircomp.train.recipe import Halving
 from aircomp.train.rounds import TrainingRound, load_rounds
 from helpers.records import read_lines
 
@@ -47,7 +48,7 @@ def test_the_papers_numbers_of_samples_are_exact(num_rounds, total, rng):
 
 def test_the_preset_is_the_papers_text():
     recipe = PRESETS.load("paper")
-    assert (recipe.learning_rate, recipe.schedule, recipe.halve_after, recipe.patience) == (1e-4, "halving", 10, 20)
+    assert (recipe.learning_rate, recipe.schedule) == (1e-4, Halving(halve_after=10, patience=20))
     assert (recipe.tolerance, recipe.epochs, recipe.clip_norm) == (1e-6, 500, None)
     weights = (recipe.loss.sparsity, recipe.loss.orthogonality, recipe.loss.activity, recipe.loss.quantization)
     assert weights == (0.01, 0.001, 0.01, 0)
@@ -56,14 +57,14 @@ def test_the_preset_is_the_papers_text():
     assert (data.batch_slots, data.block_batches, data.min_rounds, data.order) == (64, None, 100, "popularity")
     net = recipe.net
     assert (net.form, net.num_layers, net.filters, net.kernel, net.em) == ("paper", 10, 32, 3, "batch")
-    assert (recipe.codebook.start, recipe.codebook.form, recipe.codebook.learned) == ("gaussian", "product", True)
+    assert (recipe.codebook.start, recipe.codebook.form) == ("gaussian", "product")
     assert sum(p.numel() for p in PaperModel(recipe, 128).net.parameters()) == 37_510
 
 
 def test_the_authors_recipe_differs_where_theirs_does():
     paper_recipe, authors = PRESETS.load("paper"), PRESETS.load("authors")
     assert authors.net.form == "authors"
-    assert (authors.loss.sparsity, authors.patience, authors.halve_after) == (0.001, 50, 20)
+    assert (authors.loss.sparsity, authors.schedule) == (0.001, Halving(halve_after=20, patience=50))
     data = authors.data
     assert (data.train_samples, data.validation_samples, data.test_samples) == (256_000, 32_000, 20_000)
     assert authors.learning_rate == paper_recipe.learning_rate

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aircomp.decode.estimate import smooth
-from aircomp.decode.side import STRENGTH
+from aircomp.decoders.estimate.round_estimate import smooth
+from aircomp.decoders.side import STRENGTH
 from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.quantize.codebook import codeword_order

@@ -30,8 +30,8 @@ from aircomp.adapters.flower_records import (
 )
 from aircomp.device.feedback import FeedbackSettings, add_memory, feedback_ratio, remember
 from aircomp.errors import ShapeError
-from aircomp.uplinks.base import Announced
-from aircomp.uplinks.digital import choose_codewords
+from aircomp.schemes.base import Broadcast
+from aircomp.schemes.digital.link import choose_codewords, dequantize
 
 
 def uplink_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -138,8 +138,9 @@ class _Device:
 def _quantize(text: Float[Tensor, " params"], announced: ArrayRecord) -> tuple[np.ndarray, Float[Tensor, " params"]]:
     """Return an index for each asked fragment, and what they stand for."""
     downlink = {name: torch.from_numpy(array.numpy()) for name, array in announced.items()}
-    indices, reconstruction = choose_codewords(text[None], Announced(text.numel(), 0, downlink))
-    return indices[0].numpy().astype(index_dtype(len(downlink["codebook"]))), reconstruction[0]
+    broadcast = Broadcast(text.numel(), 0, downlink)
+    indices = choose_codewords(text[None], broadcast)
+    return indices[0].numpy().astype(index_dtype(len(downlink["codebook"]))), dequantize(indices, broadcast)[0]
 
 
 def _only_arrays(content: RecordDict, what: str) -> ArrayRecord:

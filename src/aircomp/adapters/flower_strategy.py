@@ -37,11 +37,10 @@ from aircomp.device.feedback import FeedbackSettings, remember
 from aircomp.errors import ConfigError, TrainingDiverged
 from aircomp.link import Exchange, Link, aggregate, broadcast, carry, decode, encode, sound, within_cap
 from aircomp.quantize.fragment import num_slots
+from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, Sent
+from aircomp.schemes.digital.link import Digital, dequantize
+from aircomp.schemes.meter import measure, record_of
 from aircomp.server.step import ServerSettings, ServerState, initial_state, step
-from aircomp.uplinks.base import Announced, Memory, Sent, Uplink
-from aircomp.uplinks.digital import DigitalUplink, stands_for
-from aircomp.uplinks.meter import measure, record_of
-from aircomp.uplinks.perfect import PerfectUplink
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +56,8 @@ class _Round:
     names: list[str]
     weights: Float[Tensor, " params"]
     base_update: Float[Tensor, " params"]
-    announced: Announced
+    announced: Broadcast
+    private: Private
 
 
 class UplinkStrategy(Strategy):
@@ -89,7 +89,7 @@ class UplinkStrategy(Strategy):
     def __init__(
         self,
         strategy: Strategy,
-        uplink: Uplink,
+        uplink: Scheme,
         train_base_station: TrainBaseStation,
         *,
         channel: Channel | None = None,
@@ -121,7 +121,7 @@ class UplinkStrategy(Strategy):
 
     def summary(self) -> None:
         """Log what is used."""
-        log.info("uplink %s, aggregation %s, server step %s", self.link.uplink.name, self.link.rule, self.server.kind)
+        log.info("uplink %s, aggregation %s, server step %s", self.link.scheme.name, self.link.rule, self.server.kind)
         self.strategy.summary()
 
     def configure_train(
@@ -176,8 +176,8 @@ class UplinkStrategy(Strategy):
         trained = self.train_base_station(server_round, arrays)
         check_same_arrays(arrays, trained)
         base_update = (flatten(trained, names) - weights).to(self.device)
-        announced = broadcast(self.link, base_update, self._memory, server_round - 1)
-        return _Round(arrays, names, weights, base_update, announced)
+        announced, private = broadcast(self.link, base_update, self._memory, server_round - 1)
+        return _Round(arrays, names, weights, base_update, announced, private)
 
     def _announcement(self, server_round: int, opened: _Round) -> dict[str, ArrayRecord | ConfigRecord]:
         records: dict[str, ArrayRecord | ConfigRecord] = {
@@ -189,8 +189,8 @@ class UplinkStrategy(Strategy):
                 }
             )
         }
-        if isinstance(self.link.uplink, DigitalUplink | PerfectUplink):
-            downlink = opened.announced.downlink
+        if isinstance(self.link.scheme, Digital):
+            downlink = opened.announced.values
             records[ANNOUNCED] = ArrayRecord({name: Array(told.cpu().numpy()) for name, told in downlink.items()})
         return records
 
@@ -200,20 +200,21 @@ class UplinkStrategy(Strategy):
         csi = sound(link, len(answers), announced, index)
         messages, sent = self._sent(opened, answers, csi, index)
         received = carry(link, sent, csi, index)
-        output, memory = decode(link, received, replace(announced, agreed=sent.agreed), csi)
-        air = measure(link.uplink, announced, sent, csi)
-        return Exchange(opened.base_update, messages, announced, sent, output, aggregate(link, output), memory, air)
+        output, memory = decode(link, received, replace(announced, agreed=sent.agreed), opened.private, csi)
+        air = measure(link.scheme, announced, sent, csi)
+        update = aggregate(link, output)
+        return Exchange(opened.base_update, messages, announced, opened.private, sent, output, update, memory, air)
 
     def _sent(self, opened: _Round, answers: list[Answer], csi: Csi, index: int) -> tuple[Tensor, Sent]:
         """Return what clients sent: the codewords they chose, or their messages, which are encoded here."""
-        announced, uplink = opened.announced, self.link.uplink
-        if isinstance(uplink, DigitalUplink | PerfectUplink):
-            codebook, asked = announced.downlink["codebook"], announced.downlink.get("asked")
-            slots = num_slots(announced.num_params, codebook.shape[1]) if asked is None else len(asked)
-            indices = torch.stack([a.indices(slots, len(codebook)) for a in answers]).to(self.device)
-            chosen = stands_for(indices, announced)
-            send = partial(uplink.send, indices, chosen, announced)
-            return chosen, within_cap(self.link, send, announced, csi)
+        announced, scheme = opened.announced, self.link.scheme
+        if isinstance(scheme, Digital):
+            heard, words = announced.at_devices(self.device), announced.values["codebook"]
+            slots = num_slots(announced.num_params, words.shape[1])
+            indices = torch.stack([a.indices(slots, len(words)) for a in answers]).to(self.device)
+            return dequantize(indices, heard), within_cap(
+                self.link, partial(scheme.send, indices, heard), announced, csi
+            )
         messages = torch.stack([a.vector(announced.num_params) for a in answers]).to(self.device)
         return messages, encode(self.link, messages, announced, csi, index)
 
@@ -258,7 +259,7 @@ class UplinkStrategy(Strategy):
             **({} if hat is None else {"num_active_hat": hat}),
             "feedback_ratio": float(np.mean(self._feedback_ratios(answers, exchange))),
             **exchange.output.diagnostics,
-            **self.link.uplink.diagnose(exchange.sent, exchange.announced, exchange.output),
+            **self.link.scheme.diagnose(exchange.sent, exchange.broadcast, exchange.output),
             **record_of(exchange.air),
         }
         for name, value in ours.items():

@@ -13,6 +13,7 @@ from aircomp.aggregation.majority import majority_vote, sign_vote
 from aircomp.aggregation.mean import mean
 from aircomp.aggregation.robust import coordinate_median, coordinate_trimmed_mean, geometric_median
 from aircomp.aggregation.trimmed import trimmed_mean
+from aircomp.common.boundary import ask, check_returned
 from aircomp.common.checks import check_callable, check_tensor
 from aircomp.errors import ConfigError, ShapeError, unknown_name
 
@@ -68,11 +69,9 @@ def aggregate(
     _check(counts, codewords)
     if isinstance(rule, str) and rule not in _TAKES_SOFT_COUNTS:
         _check_whole(rule, counts)
-    result = function(counts, codewords)
-    expected = (counts.shape[0], codewords.shape[1])
-    if not isinstance(result, Tensor) or tuple(result.shape) != expected:
-        given = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
-        raise ShapeError(f"the aggregation rule returned {given}; expected a tensor [slots, fragment] = {expected}")
+    result = ask(function, counts, codewords)
+    sizes = {"slots": counts.shape[0], "fragment": codewords.shape[1]}
+    check_returned(function, result, Float[Tensor, "slots fragment"], sizes)
     return result
 
 

@@ -31,7 +31,12 @@ class Awgn:
     """
 
     snr_db: float
-    snr_reference: SnrReference = "round"
+    reference: SnrReference = "round"
+    """What the SNR refers to: the mean received power of the `round`, that of each `slot`, or the `transmit` power."""
+
+    def __post_init__(self) -> None:
+        check_number("snr_db", self.snr_db, low=LOWEST_SNR_DB)
+        check_choice("reference", self.reference, get_args(SnrReference))
 
     def sound(self, num_devices: int, num_uses: int, *, rng: torch.Generator) -> Csi:
         """Let everybody send at nominal power, with the share of a device in the SNR of all."""
@@ -44,7 +49,7 @@ class Awgn:
         clean = signal.superpose(csi.with_power)
         num_active = csi.at_devices.num_devices
         noise_var = [
-            noise_variance(heard, self.snr_db, self.snr_reference, num_active=num_active, power=signal.power)
+            noise_variance(heard, self.snr_db, self.reference, num_active=num_active, power=signal.power)
             for heard in clean
         ]
         return torch.stack([add_noise(heard, var, rng=rng) for heard, var in zip(clean, noise_var, strict=True)])

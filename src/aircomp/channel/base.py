@@ -59,6 +59,12 @@ class AtReceiver:
     """Mean gains by place, by which the link was planned; None where places do not matter, or devices undo their gains."""
     knows_level: bool = False
     """Whether devices arrive at a level that depends on the round's gains."""
+    num_active: float | None = None
+    """How many devices send, as pilots of the scheme told; None: it has none."""
+    noise_var: float | None = None
+    """Noise variance of a channel use, as copies or pilots of the scheme told."""
+    pilot_noise: tuple[float, float] | None = None
+    """Noise variance by pilots, and its standard error, where the decoder estimates its own first."""
 
     @property
     def side_information(self) -> tuple[str, ...]:

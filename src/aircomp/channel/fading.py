@@ -11,7 +11,7 @@ nothing else.
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,15 +23,16 @@ from aircomp.channel.awgn import add_noise
 from aircomp.channel.base import AtDevices, AtReceiver, Csi, Offsets
 from aircomp.channel.beams import choose_beams, heard_through
 from aircomp.channel.places import NEAREST, Layout, check_places, on_disc
-from aircomp.channel.power import COHERENT, SILENCING, Belief, PowerSettings, control_power
-from aircomp.channel.settings import ChannelSettings, ErrorSettings
+from aircomp.channel.power import COHERENT, SILENCING, Beamforming, Belief, PowerSettings, control_power
+from aircomp.channel.settings import BlockFadingSettings, ErrorSettings, FadingSettings, StandardSettings
 from aircomp.channel.signal import Gains, Signal, slot_blocks
 from aircomp.channel.snr import noise_variance
-from aircomp.channel.standard import direct_power, draw_standard
+from aircomp.channel.standard import draw_standard
 from aircomp.common.gains import GainModel
 from aircomp.common.memory import check_memory
 from aircomp.common.packing import pack, unpack
-from aircomp.common.rng import generator
+from aircomp.common.rng import fixed_generator
+from aircomp.common.settings import setting_paths
 
 SLOT_USES = 64
 """Real channel uses of the slots that blocks are counted in."""
@@ -71,12 +72,29 @@ class Fading:
     """The channel of mobile radio: gains of a block, several antennas, devices that know their gains or do not.
 
     A real signal goes two uses at a time; it arrives as real uses again, so that schemes need not know.
+
+        Fading(antennas=8, snr_db=5.0, control="inversion")
+
+    Args:
+        settings: Those of the channel.
+        power: How devices choose their power.
+        **values: Single settings of either, by name.
     """
 
-    settings: ChannelSettings = field(default_factory=lambda: ChannelSettings(kind="fading"))
-    power: PowerSettings = field(default_factory=PowerSettings)
+    settings: BlockFadingSettings
+    power: PowerSettings
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        settings: BlockFadingSettings | None = None,
+        power: PowerSettings | None = None,
+        **values: Any,  # Any: pydantic checks the types
+    ):
+        of_power = {name: values.pop(name) for name in setting_paths(PowerSettings) if name in values}
+        given = FadingSettings() if settings is None else settings
+        object.__setattr__(self, "settings", given.changed(**values) if values else given)
+        controlled = PowerSettings() if power is None else power
+        object.__setattr__(self, "power", controlled.changed(**of_power) if of_power else controlled)
         check_places(self.settings, self.power.control, COHERENT)
 
     @property
@@ -85,7 +103,7 @@ class Fading:
         if self.power.control in COHERENT:
             return None
         s = self.settings
-        return Layout(s.access_points, s.path_loss, equalised=self.power.control == "statistical")
+        return Layout(s.places, s.path_loss, equalised=self.power.control == "statistical")
 
     @property
     def block_uses(self) -> int:
@@ -96,8 +114,7 @@ class Fading:
     def belief(self) -> Belief:
         """The law of what devices believe."""
         s = self.settings
-        direct = s.rician_factor or direct_power(s.model)
-        return Belief(direct, s.errors.csi_correlation, s.path_loss, s.access_points)
+        return Belief(s.direct, s.errors.csi_correlation, s.path_loss, s.places)
 
     def sound(self, num_devices: int, num_uses: int, *, rng: torch.Generator) -> Csi:
         """Draw the round's gains and errors, and let power control decide what each device does."""
@@ -138,7 +155,7 @@ class Fading:
         rho = errors.csi_correlation
         gains = drawn.path_gain.sqrt()[:, None, None] * drawn.small
         first, beams, chosen = drawn.small[:, :, 0], None, None
-        if self.power.control == "beamforming":
+        if isinstance(self.power, Beamforming):
             beams, chosen = choose_beams(gains, self.power.threshold)
             first = heard_through(drawn.small, beams)
         believed = rho * first + math.sqrt(1 - rho**2) * drawn.belief_error
@@ -162,7 +179,7 @@ class Fading:
         """What the base station knows of the gains beforehand: their moments behind power control, from many draws."""
         spread = math.expm1(_deviation(self.settings.errors) ** 2)
         if self.power.control not in COHERENT:
-            return GainModel.unknown_phase(spread, self.settings.correlation)
+            return GainModel.unknown_phase(spread, self.settings.neighbours)
         silence = self.power.control in SILENCING
         if not _has_spread(self.settings.errors, self.power):
             return GainModel(silence=silence)
@@ -179,10 +196,10 @@ class Fading:
 
     def _many(self) -> Drawn:
         """Draw many devices, or fewer in rounds of a usual size where those of a round share a beam."""
-        rng = generator(0, "gain model")
+        rng = fixed_generator("gain model")
         if self.power.control == "beamforming":
             return draw(self.settings, *_MODEL_ROUND, rng=rng)
-        devices = _MODEL_DEVICES if self.settings.model == "rayleigh" else _MODEL_STANDARD
+        devices = _MODEL_STANDARD if isinstance(self.settings, StandardSettings) else _MODEL_DEVICES
         return draw(self.settings.model_copy(update={"antennas": 1}), devices, 1, rng=rng)
 
     def carry(self, signal: Signal, csi: Csi, *, rng: torch.Generator) -> Inexact[Tensor, "antennas slots uses"]:
@@ -202,7 +219,7 @@ class Fading:
         return received if signal.is_complex else unpack(received, uses)
 
 
-def draw(settings: ChannelSettings, num_devices: int, blocks: int, *, rng: torch.Generator) -> Drawn:
+def draw(settings: BlockFadingSettings, num_devices: int, blocks: int, *, rng: torch.Generator) -> Drawn:
     """Draw a round: what belongs to a device first, then block after block."""
     antennas = settings.antennas
     width = -(-(_ERRORS + 2 * antennas) // _DRAW_BLOCK) * _DRAW_BLOCK
@@ -217,10 +234,7 @@ def draw(settings: ChannelSettings, num_devices: int, blocks: int, *, rng: torch
     pairs = torch.view_as_complex(numbers.unflatten(2, (-1, 2)).contiguous()) / math.sqrt(2)
     error, gains = pairs[:, :, 0], pairs[:, :, _ERRORS // 2 : _ERRORS // 2 + antennas]
     position = on_disc(distance.sqrt(), 2 * math.pi * angle)
-    if settings.model == "rayleigh":
-        small = _correlated(gains, settings.correlation, settings.access_points)
-        small = _with_direct_path(small, settings.rician_factor, angle, turn)
-    else:
+    if isinstance(settings, StandardSettings):
         small = draw_standard(
             settings.model,
             *gains.shape,
@@ -228,11 +242,14 @@ def draw(settings: ChannelSettings, num_devices: int, blocks: int, *, rng: torch
             step_khz=settings.step_khz,
             seed=int(own[0, 5] * 2**31) if num_devices else 0,
         ).to(gains)
+    else:
+        small = _correlated(gains, settings.neighbours, settings.places)
+        small = _with_direct_path(small, settings.direct, angle, turn)
     path_gain = distance.sqrt().clamp(min=NEAREST) ** -settings.path_loss
-    if settings.access_points > 1:
-        each = Layout(settings.access_points, settings.path_loss).gains(position)
+    if settings.places > 1:
+        each = Layout(settings.places, settings.path_loss).gains(position)
         path_gain = each.mean(dim=1)
-        relative = (each / path_gain[:, None]).repeat_interleave(antennas // settings.access_points, dim=1)
+        relative = (each / path_gain[:, None]).repeat_interleave(antennas // settings.places, dim=1)
         small = small * relative.sqrt()[:, None]
     return Drawn(
         path_gain=path_gain,

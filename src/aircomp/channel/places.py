@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.channel.settings import ChannelSettings
+from aircomp.channel.settings import BlockFadingSettings
 from aircomp.errors import ConfigError
 
 NEAREST = 1 / 30
@@ -63,13 +63,13 @@ class Layout:
         return NEAREST ** (a + 2) + (1 - NEAREST ** (a + 2)) * 2 / (a + 2)
 
 
-def check_places(settings: ChannelSettings, control: str, coherent: tuple[str, ...]) -> None:
+def check_places(settings: BlockFadingSettings, control: str, coherent: tuple[str, ...]) -> None:
     """Refuse access points that cannot be.
 
     Raises:
         ConfigError: If antennas do not divide evenly, or something is asked for that knows one site alone.
     """
-    number = settings.access_points
+    number = settings.places
     if settings.antennas % number:
         raise ConfigError(
             f"channel.access_points = {number} do not divide channel.antennas = {settings.antennas} evenly; "
@@ -80,8 +80,8 @@ def check_places(settings: ChannelSettings, control: str, coherent: tuple[str, .
             f"power.control = {control!r} lets signals arrive in phase at one site, but channel.access_points = {number}; "
             "use 'none' or 'statistical', or one access point"
         )
-    if number > 1 and settings.rician_factor > 0:
+    if number > 1 and settings.direct > 0:
         raise ConfigError(
-            f"channel.rician_factor = {settings.rician_factor:g} is a direct path to one site, but channel.access_points = "
+            f"channel.rician_factor = {settings.direct:g} is a direct path to one site, but channel.access_points = "
             f"{number}; leave it out, or use one access point"
         )

@@ -25,43 +25,66 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from jaxtyping import Bool, Complex, Float
-from pydantic import Field
+from pydantic import Field, model_validator
 from scipy import integrate, special
 from torch import Tensor
 
 from aircomp.channel.places import Layout
-from aircomp.common.settings import NeedsTable, Settings, needs
+from aircomp.common.settings import Tagged
 from aircomp.errors import ConfigError
 
-Control = Literal["none", "inversion", "phase", "statistical", "common", "beamforming"]
 COHERENT = ("inversion", "phase", "common", "beamforming")
 """The controls that let signals arrive in phase; they need to know the gain."""
 SILENCING = ("inversion", "beamforming")
 """The controls under which devices are silent in some blocks."""
+USUAL_THRESHOLD = 0.1
 
 
-class PowerSettings(Settings):
+class PowerSettings(Tagged):
     """How devices choose their transmit power."""
 
-    NEEDS: ClassVar[NeedsTable] = {
-        "threshold": needs("control", *SILENCING),
-        "peak_db": needs("control", "inversion"),
-    }
+    TAG: ClassVar[str] = "control"
 
-    control: Control = "none"
+    control: str = "none"
     """none: every device sends at its nominal mean power. inversion: it undoes its gain, and is silent in blocks where
     that is weak. phase: it undoes the phase alone. statistical: it undoes the mean gain alone. common: all devices arrive
     as the weakest one does. beamforming: so they do behind weights of the antennas, by which the base station, which then
     knows all gains, hears the weakest best."""
-    threshold: float = Field(default=0.1, gt=0, le=10)
-    """inversion: a device is silent where its gain is below this share of its mean. beamforming: devices are left out until
-    the weakest gain behind the beam has this power."""
-    peak_db: float | None = None
-    """inversion: the largest power over the mean one, in decibels; in place of a threshold, which then is the smallest
-    that keeps it."""
     cap: bool = False
     """What is equal for all schemes. false: the mean energy over devices and rounds. true: the most that a device spends in a
     round; all devices send louder or more quietly by one factor, which the base station knows."""
+
+
+class PlainControl(PowerSettings):
+    """Controls that leave nothing to choose."""
+
+    control: Literal["none", "phase", "statistical", "common"] = "none"
+
+
+class Inversion(PowerSettings):
+    """Devices undo their gain, but where it is weak."""
+
+    control: Literal["inversion"] = "inversion"
+    threshold: float | None = Field(default=None, ge=1e-12, le=10)
+    """A device is silent where its gain is below this share of its mean; 0.1 if neither this nor a peak is given."""
+    peak_db: float | None = Field(default=None, ge=0, le=100)
+    """The largest power over the mean one, in decibels; the threshold is then the smallest that keeps it."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "Inversion":
+        if self.threshold is not None and self.peak_db is not None:
+            raise ValueError(
+                "threshold and peak_db were given; expected one of them, because the peak decides the threshold"
+            )
+        return self
+
+
+class Beamforming(PowerSettings):
+    """All devices arrive as the weakest one, behind weights of the antennas."""
+
+    control: Literal["beamforming"] = "beamforming"
+    threshold: float = Field(default=USUAL_THRESHOLD, ge=1e-12, le=10)
+    """Devices are left out until the weakest gain behind the beam has this power."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +116,14 @@ class Belief:
         return Layout(self.access_points, self.path_loss).mean_inverse
 
 
-def threshold_of(settings: PowerSettings, belief: Belief) -> float:
+def threshold_of(settings: Inversion, belief: Belief) -> float:
     """Return the threshold of inversion: as set, or the smallest that keeps the peak.
 
     Raises:
         ConfigError: If no threshold keeps it.
     """
     if settings.peak_db is None:
-        return settings.threshold
+        return USUAL_THRESHOLD if settings.threshold is None else settings.threshold
 
     def excess(log_g: float) -> float:
         g = math.exp(log_g)
@@ -147,6 +170,7 @@ def control_power(
             level = belief.mean_inverse_path**-0.5
             return (level / root).expand_as(believed).to(believed), level * one
         case "inversion":
+            assert isinstance(settings, Inversion)
             threshold = threshold_of(settings, belief)
             level = (belief.mean_inverse(threshold) * belief.mean_inverse_path) ** -0.5
             strong = believed.abs().square() >= threshold
@@ -156,7 +180,7 @@ def control_power(
             gain = root * believed
             level = gain.abs().amin(dim=0)
             return level / gain, level
-        case "beamforming":
+        case _:
             assert chosen is not None  # from `choose_beams`
             gain = root * believed
             level = gain.abs().where(chosen, torch.inf).amin(dim=0)

@@ -1,14 +1,13 @@
 """Settings of the channel: which one, how noisy, and what fades."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from aircomp.channel.standard import STANDARD, ChannelModel
-from aircomp.common.settings import NeedsTable, Settings, needs
+from aircomp.channel.snr import HIGHEST_SNR_DB, LOWEST_SNR_DB
+from aircomp.channel.standard import StandardModel, direct_power
+from aircomp.common.settings import Settings, Tagged
 from aircomp.common.snr import SnrReference
-
-_FADING = needs("kind", "fading", refused=True)
 
 
 class ErrorSettings(Settings):
@@ -27,43 +26,92 @@ class ErrorSettings(Settings):
     at a million uses a second are 1e-5."""
 
 
-class ChannelSettings(Settings):
+class ChannelSettings(Tagged):
     """What lies between the devices and the base station."""
 
-    NEEDS: ClassVar[NeedsTable] = dict.fromkeys(
-        ("antennas", "block_slots", "path_loss", "errors", "model"), _FADING
-    ) | {
-        **dict.fromkeys(
-            ("access_points", "rician_factor", "correlation"), _FADING + needs("model", "rayleigh", refused=True)
-        ),
-        **dict.fromkeys(("delay_ns", "step_khz"), needs("model", *STANDARD, refused=True)),
-    }
-
-    kind: Literal["awgn", "fading"] = "awgn"
-    """awgn: white Gaussian noise and gains of one, the paper's. fading: complex gains that stay for a block of slots."""
-    snr_db: float = 10.0
+    kind: str = "awgn"
+    """awgn: white Gaussian noise and gains of one, the paper's. fading: complex gains that stay for a block of slots,
+    Rayleigh or Rician. standard: such gains by the models of 3GPP TR 38.901, with the extra `sionna`."""
+    snr_db: float = Field(default=10.0, ge=LOWEST_SNR_DB, le=HIGHEST_SNR_DB)
     """Signal-to-noise ratio in decibels; the paper uses 0, 3, 5, 10, 15 and 20."""
     snr_reference: SnrReference = "round"
     """What the SNR refers to: the mean received power of the `round`, that of each `slot`, or the `transmit` power."""
+
+
+class AwgnSettings(ChannelSettings):
+    """White Gaussian noise, and gains of one."""
+
+    kind: Literal["awgn"] = "awgn"
+
+
+class BlockFadingSettings(ChannelSettings):
+    """Complex gains that stay for a block of slots: what all such channels have."""
+
     antennas: int = Field(default=1, ge=1, le=1024)
     """Antennas of the base station; a device has another gain to each of them."""
+    block_slots: int = Field(default=256, ge=1, le=10**9)
+    """Slots of 64 real channel uses for which gains stay as they are; a round may end before a block does."""
+    path_loss: float = Field(default=0.0, ge=0, le=10)
+    """Exponent by which power falls with distance, for devices spread over a disc; at its edge the gain is one. 3.76 is
+    usual in a city; with 0 distance does not matter."""
+    errors: ErrorSettings = ErrorSettings()
+
+    @property
+    def places(self) -> int:
+        """Places over which the antennas are spread."""
+        return 1
+
+    @property
+    def direct(self) -> float:
+        """Power of the direct path over that of the scattered ones."""
+        return 0.0
+
+    @property
+    def neighbours(self) -> float:
+        """Correlation of the gains to neighbouring antennas, as the receiver takes it."""
+        return 0.0
+
+
+class FadingSettings(BlockFadingSettings):
+    """Rayleigh or Rician fading, on antennas in one place or in several."""
+
+    kind: Literal["fading"] = "fading"
     access_points: int = Field(default=1, ge=1, le=1024)
     """Places over which the antennas are spread evenly; their number divides that of the antennas. One is the middle of the
     disc. With path loss, a device has another mean gain to each."""
-    block_slots: int = Field(default=256, ge=1, le=10**9)
-    """Slots of 64 real channel uses for which gains stay as they are; a round may end before a block does."""
     rician_factor: float = Field(default=0.0, ge=0, le=1e6)
     """Power of the direct path over that of the scattered ones; 0 is Rayleigh fading."""
     correlation: float = Field(default=0.0, ge=0, lt=1)
     """Correlation r of the gains to neighbouring antennas; that of the next but one is r²."""
-    path_loss: float = Field(default=0.0, ge=0, le=10)
-    """Exponent by which power falls with distance, for devices spread over a disc; at its edge the gain is one. 3.76 is
-    usual in a city; with 0 distance does not matter."""
-    model: ChannelModel = "rayleigh"
-    """rayleigh: gains as the settings above say. The others are the standard models of 3GPP TR 38.901, with the extra
-    `sionna`: tapped delay lines (TDL) and clustered ones (CDL), each block on a subcarrier of its own."""
+
+    @property
+    def places(self) -> int:
+        """Places over which the antennas are spread."""
+        return self.access_points
+
+    @property
+    def direct(self) -> float:
+        """Power of the direct path over that of the scattered ones."""
+        return self.rician_factor
+
+    @property
+    def neighbours(self) -> float:
+        """Correlation of the gains to neighbouring antennas, as the receiver takes it."""
+        return self.correlation
+
+
+class StandardSettings(BlockFadingSettings):
+    """The models of 3GPP TR 38.901: each block on a subcarrier of its own."""
+
+    kind: Literal["standard"] = "standard"
+    model: StandardModel = "tdl-a"
+    """Tapped delay lines (TDL) or clustered ones (CDL); A to C without a direct path, D and E with one."""
     delay_ns: float = Field(default=100.0, ge=0, le=1e4)
-    """Delay spread of a standard model, in nanoseconds; 100 is usual in a city."""
-    step_khz: float = Field(default=180.0, gt=0, le=1e6)
+    """Delay spread, in nanoseconds; 100 is usual in a city."""
+    step_khz: float = Field(default=180.0, ge=1e-3, le=1e6)
     """Frequency from the subcarrier of a block to that of the next, in kilohertz; 180 is a resource block of LTE."""
-    errors: ErrorSettings = ErrorSettings()
+
+    @property
+    def direct(self) -> float:
+        """Power of the direct path over that of the scattered ones."""
+        return direct_power(self.model)

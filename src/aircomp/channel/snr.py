@@ -26,8 +26,8 @@ from torch import Tensor
 from aircomp.common.snr import SnrReference
 from aircomp.errors import ConfigError, ShapeError, unknown_name
 
-# 300 dB of noise still fits into float32 (1e30 of 3e38) with room for the signal's own power
-LOWEST_SNR_DB = -300.0
+LOWEST_SNR_DB, HIGHEST_SNR_DB = -100.0, 200.0
+"""What settings take: float32 tells noise from a signal over 140 dB, and powers of either stay far from its limits."""
 
 
 def noise_variance(
@@ -52,7 +52,7 @@ def noise_variance(
             a codeword of energy one in every slot.
 
     Raises:
-        ConfigError: If the SNR is no number or below -300 dB, the reference is unknown, or `num_active` or
+        ConfigError: If the SNR is no number or below -100 dB, the reference is unknown, or `num_active` or
             `power` is negative.
         ShapeError: If the signal is not a finite matrix.
     """

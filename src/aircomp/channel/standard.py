@@ -8,18 +8,16 @@ small. Links are never normalised one by one: that would remove the fading.
 """
 
 from importlib import import_module
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Complex
 from torch import Tensor
 
+from aircomp.common.rng import global_state
 from aircomp.errors import ConfigError
 
-ChannelModel = Literal[
-    "rayleigh", "tdl-a", "tdl-b", "tdl-c", "tdl-d", "tdl-e", "cdl-a", "cdl-b", "cdl-c", "cdl-d", "cdl-e"
-]
-STANDARD: tuple[str, ...] = get_args(ChannelModel)[1:]
+StandardModel = Literal["tdl-a", "tdl-b", "tdl-c", "tdl-d", "tdl-e", "cdl-a", "cdl-b", "cdl-c", "cdl-d", "cdl-e"]
 """The models that Sionna draws."""
 DIRECT = {"d": 7.915, "e": 8.454}
 """Power of the direct path over that of all others, by the last letter of a model; none in the other models. The K-factors of
@@ -44,7 +42,7 @@ def draw_standard(
     """Draw the gains of a round; those of more blocks begin with those of fewer.
 
     Args:
-        model: One of `STANDARD`.
+        model: Which one.
         num_devices: Devices, each with gains of its own.
         blocks: Coherence blocks.
         antennas: Of the base station.
@@ -63,7 +61,7 @@ def draw_standard(
         ) from None
     frequencies = torch.arange(blocks, dtype=torch.float64) * step_khz * 1e3
     found = []
-    with torch.random.fork_rng(devices=[]):  # Sionna seeds torch's own generator, too
+    with global_state(seed, "standard channel"):  # Sionna seeds torch's own generator, too
         phy.config.seed = seed
         air = _model(model, delay_ns * 1e-9, antennas)
         for first in range(0, num_devices, BATCH):

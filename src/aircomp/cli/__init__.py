@@ -1,7 +1,5 @@
 """The command line: `aircomp COMMAND …`. Each command is a module with `run(args)`, imported only when used."""
 
-import logging
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -10,6 +8,7 @@ from typing import NoReturn
 
 import aircomp
 from aircomp.cli import terminal
+from aircomp.common.logs import log_as_asked
 from aircomp.errors import AirCompError, ConfigError, is_lack_of_memory, one_line, unknown_name
 
 COMMANDS = {
@@ -27,12 +26,10 @@ COMMANDS = {
     "schemes": "what uplink schemes there are: what each sends, offers, needs to know and costs",
     "layers": "what trained layers come with the package",
     "cost": "what a scheme costs for a model: slots, channel uses, air time, energy",
-    "bench": "speed, as ratios measured side by side",
     "data": "list datasets, fetch one",
 }
 
 
-LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 EXAMPLES = """examples:
   aircomp demo
   aircomp simulate digits --uplink gamp --snr-db 5
@@ -77,7 +74,7 @@ def _run(args: list[str]) -> None:
 
 
 def _command(args: list[str]) -> None:
-    _log_as_asked()
+    log_as_asked()
     if not args or args[0] in ("-h", "--help"):
         print(_usage())
         if not args:
@@ -90,15 +87,6 @@ def _command(args: list[str]) -> None:
     if command not in COMMANDS:
         raise unknown_name("command", command, COMMANDS)
     import_module(f"aircomp.cli.{command}").run(rest)
-
-
-def _log_as_asked() -> None:
-    level = os.environ.get("AIRCOMP_LOG", "").upper()
-    if level and level not in LOG_LEVELS:
-        raise unknown_name("level of AIRCOMP_LOG", level, LOG_LEVELS)
-    logging.basicConfig(format="%(name)s: %(message)s")
-    if level:
-        logging.getLogger("aircomp").setLevel(level)  # not what others log
 
 
 def _fail(sentence: str) -> NoReturn:

@@ -10,17 +10,14 @@ import tyro
 
 from aircomp.cli.common import parse, print_table, progress_bar
 from aircomp.common.outdir import open_directory
-from aircomp.comparison.challenges import challenge_names
-from aircomp.comparison.docs import pages
-from aircomp.comparison.expected import check_whole, update
-from aircomp.comparison.judge import MEASURES
-from aircomp.comparison.page import OURS, WINNERS, write_comparison
-from aircomp.comparison.run import Plan, compare
 from aircomp.errors import ConfigError
 from aircomp.measure.fields import columns_of
-from aircomp.reproduce.docs import write_changed
-from aircomp.reproduce.jobs import Crew
-from aircomp.reproduce.update import docs_folder
+from aircomp.studies.arena import Plan, check_whole, compare, forecast_of, update_expected
+from aircomp.studies.arena_page import OURS, WINNERS, write_comparison
+from aircomp.studies.expected import docs_folder
+from aircomp.studies.jobs import Workers
+from aircomp.studies.ranking import MEASURES
+from aircomp.studies.study import challenge_names
 
 MOST_SEEDS = 1000
 
@@ -64,8 +61,8 @@ class Options:
     """Directory for report.html, result.json and finished jobs; an interrupted comparison goes on there, and another one
     keeps the jobs and replaces the other files."""
     update_expected: tyro.conf.FlagCreatePairsOff[bool] = False
-    """In a clone of the source: make what was measured the expected results of these challenges, and rewrite the tables
-    and figures of docs/."""
+    """In a clone of the source: make what was measured the expected results of these challenges; `make pages` then writes
+    the docs anew."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -82,14 +79,15 @@ def run(args: Sequence[str]) -> None:
         rows = [{"name": name, "question": chosen[name].question} for name in challenge_names()]
         print_table("challenges", rows, {"name": "name", "question": "question"})
         return
-    docs = docs_folder() if options.update_expected else None
-    if docs is not None:
+    if options.update_expected:
+        docs_folder()
         check_whole(plan)
-    crew = Crew(options.workers, options.engine, options.ray_address)
+    crew, work = Workers(options.workers, options.engine, options.ray_address), options.out / "work"
+    print(f"aircomp.arena: {forecast_of(plan, work).sentence(options.workers)}", file=sys.stderr)
     with open_directory(options.out, "arena"), progress_bar("arena", 1) as (progress, task):
         comparison = compare(
             plan,
-            options.out / "work",
+            work,
             crew,
             on_job=lambda job, done, total: progress.update(task, completed=done, total=total, note=job.kind),
         )
@@ -101,8 +99,8 @@ def run(args: Sequence[str]) -> None:
     for row in comparison.failed:
         seed = f", seed {row['seed']}" if "seed" in row else ""
         print(f"failed: {row['challenge']} {row['value']:g}, {row['scheme']}{seed}: {row['reason']}")
-    if docs is not None:
-        print(update(comparison), *write_changed(pages(docs)), sep="\n")
+    if options.update_expected:
+        print(update_expected(comparison, work), "now write the docs with make pages", sep="\n")
     print(page)
     if comparison.failed:
         sys.exit(1)

@@ -7,14 +7,16 @@ from typing import Annotated
 
 import tyro
 
-from aircomp.cli.common import output_directory, parse, print_table, progress_bar, with_full_names
-from aircomp.cli.simulate import Flags, split_preset, starting_point
+from aircomp.cli.common import output_directory, print_table, progress_bar
+from aircomp.cli.flags import parse_settings
+from aircomp.cli.simulate import HIDDEN, split_preset, starting_point
 from aircomp.common import results
 from aircomp.common.outdir import open_directory
 from aircomp.data.images import load
-from aircomp.fl.central import CentralSettings, train_centrally
-from aircomp.fl.configure import configure, full_name
-from aircomp.fl.simulate import build_model
+from aircomp.federation.central import CentralSettings, train_centrally
+from aircomp.federation.configure import configure, full_name
+from aircomp.federation.experiment import Experiment
+from aircomp.federation.simulate import build_model
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Options:
       aircomp central digits --central.epochs 10 --central.batch-size 32 --central.learning-rate 0.1
     """
 
-    experiment: Annotated[Flags, tyro.conf.arg(name="")]
+    experiment: Annotated[Experiment, tyro.conf.arg(name="")]
     central: CentralSettings = field(default_factory=CentralSettings)
     out: Path | None = None
     """Gets model.safetensors and result.json; by default a new directory under runs/."""
@@ -39,8 +41,11 @@ class Options:
 
 def run(args: Sequence[str]) -> None:
     """Parse, train, summarise."""
-    preset, rest = split_preset(with_full_names(args, full_name))
-    options = parse(Options, rest, f"central {preset or 'PRESET'}", Options(starting_point(preset, rest)))
+    preset, rest = split_preset(args)
+    start = starting_point(preset, rest)
+    options, _ = parse_settings(
+        Options, rest, f"central {preset or 'PRESET'}", start, hidden=HIDDEN, full_name=full_name
+    )
     experiment, settings = configure(options.experiment, {}), options.central
     stem = f"start-{Path(preset).stem if preset else 'run'}"
     data = load(experiment.data.name, options.data_dir)

@@ -7,12 +7,11 @@ from typing import Any
 
 import tyro
 
-from aircomp.cli.common import given_settings, output_directory, parse, print_table, progress_bar, with_full_names
+from aircomp.cli.common import output_directory, print_table, progress_bar
+from aircomp.cli.flags import parse_settings
+from aircomp.cli.simulate import HIDDEN, split_preset, starting_point
 from aircomp.cli.simulate import Options as RunOptions
-from aircomp.cli.simulate import split_preset, starting_point
-from aircomp.common.settings import check_given
-from aircomp.fl.configure import full_name
-from aircomp.fl.experiment import Experiment
+from aircomp.federation.configure import check_given, full_name
 from aircomp.measure.fields import columns_of
 from aircomp.train.collect import collect
 
@@ -33,9 +32,11 @@ class Options(RunOptions):
 
 def run(args: Sequence[str]) -> None:
     """Parse and collect."""
-    preset, rest = split_preset(with_full_names(args, full_name))
-    options = parse(Options, rest, f"collect {preset or 'PRESET'}", Options(starting_point(preset, rest)))
-    given = given_settings(Experiment, rest)
+    preset, rest = split_preset(args)
+    start = starting_point(preset, rest)
+    options, given = parse_settings(
+        Options, rest, f"collect {preset or 'PRESET'}", start, hidden=HIDDEN, full_name=full_name
+    )
     check_given(options.experiment.changed(uplink="perfect"), given)
     stem = f"fragments-{Path(preset).stem if preset else 'run'}"
     with (
@@ -52,6 +53,7 @@ def run(args: Sequence[str]) -> None:
             raw=options.raw,
             on_round=show,
             resume=options.resume,
+            other_arithmetic=options.other_arithmetic,
             overwrite=options.overwrite,
             data_dir=options.data_dir,
             **{"uplink": options.experiment.uplink.name} if "uplink.name" in given else {},

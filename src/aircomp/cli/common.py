@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import dropwhile, takewhile
 from pathlib import Path
@@ -29,12 +29,9 @@ from rich.progress import (
 from rich.table import Table
 
 from aircomp.common.interrupt import deferred
-from aircomp.common.outdir import as_directory, new_directory, newest_directory
-from aircomp.common.settings import Settings, setting_paths, value_at
 from aircomp.errors import ConfigError, unknown_name
 
 T = TypeVar("T")
-S = TypeVar("S", bound=Settings)
 SHELLS = ("bash", "zsh", "tcsh", "fish")
 """That tyro completes words for."""
 PLAIN = {
@@ -64,6 +61,8 @@ def parse(options: type[T], args: Sequence[str], prog: str, default: T | None = 
     """
     out = value_of(args, "--out")
     if out is not None:
+        from aircomp.common.outdir import as_directory  # only here: it imports torch, and mistakes are told without it
+
         as_directory(out)  # as a path, nothing would be the current directory
     keywords: dict[str, Any] = {} if default is None else {"default": default}  # Any: tyro's are of many types
     prog, said = f"aircomp {prog}", io.StringIO()
@@ -167,36 +166,6 @@ def subcommand(args: Sequence[str], usage: str) -> Sequence[str]:
     raise ConfigError(f"no subcommand was given; expected {usage}")
 
 
-def with_full_names(args: Sequence[str], full_name: Callable[[str], str]) -> list[str]:
-    """Return the arguments with short and older flags written out: `--snr-db 5` becomes `--channel.snr-db 5`."""
-    found = []
-    for word in args:
-        flag, equals, value = word.partition("=")
-        path = flag.removeprefix("--").replace("-", "_")
-        full = full_name(path)
-        changed = word.startswith("--") and full != path
-        found.append(f"--{full.replace('_', '-')}{equals}{value}" if changed else word)
-    return found
-
-
-def given_settings(model: type[Settings], args: Sequence[str]) -> list[str]:
-    """Return the paths of the settings that the arguments set: `--partition.alpha=1` gives partition.alpha."""
-    known, found = setting_paths(model), []
-    for word in args:
-        path = word.partition("=")[0].removeprefix("--").replace("-", "_")
-        group, dot, name = path.rpartition(".")
-        path = next((p for p in (path, group + dot + name.removeprefix("no_")) if p in known), None)
-        if word.startswith("--") and path is not None:
-            found.append(path)
-    return found
-
-
-def with_unset(parsed: S, start: S, given: Iterable[str]) -> S:
-    """Return parsed settings of which only those count as set that `start` or the arguments set: parsing sets them all."""
-    values = {path: value_at(parsed, path) for path in setting_paths(type(start))}
-    return start.changed(**{path: v for path, v in values.items() if path in given or v != value_at(start, path)})
-
-
 def value_of(args: Sequence[str], flag: str) -> str | None:
     """Find what a flag is set to before the arguments are parsed: it may decide their defaults."""
     found = None
@@ -211,6 +180,8 @@ def value_of(args: Sequence[str], flag: str) -> str | None:
 @contextmanager
 def output_directory(out: Path | None, stem: str, *, resume: bool = False) -> Iterator[Path]:
     """Give --out, or else a new directory under runs/, or with `resume` the newest one of that name."""
+    from aircomp.common.outdir import new_directory, newest_directory
+
     given = out or (newest_directory(stem) if resume else None)
     with nullcontext(given) if given else new_directory(stem) as directory:
         yield directory

@@ -6,19 +6,23 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from pydantic import Field
 
-from aircomp.cli.common import parse, print_table, with_full_names
+from aircomp.cli.common import parse, print_table
+from aircomp.cli.flags import with_full_names
 from aircomp.common import results
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_number
 from aircomp.common.outdir import open_directory
+from aircomp.common.settings import Settings
 from aircomp.errors import ConfigError
-from aircomp.fl import models
-from aircomp.fl.configure import full_name
+from aircomp.federation import models
+from aircomp.federation.configure import full_name
 from aircomp.measure.fields import columns_of
-from aircomp.uplinks.cost import Radio, round_cost
-from aircomp.uplinks.schemes import make_uplink, uplink_names
-from aircomp.uplinks.settings import TRAINED, UplinkSettings
+from aircomp.quantize.codebook import QuantizeSettings
+from aircomp.schemes.base import LayerPath, SchemeSettings
+from aircomp.schemes.cost import Radio, round_cost
+from aircomp.schemes.registry import make_scheme, scheme_class, scheme_names
 
 COLUMNS = (
     "uplink",
@@ -35,10 +39,14 @@ COLUMNS = (
 MOST_PARAMETERS = 10**15
 
 
-class Parts(UplinkSettings):
-    """The settings of digital schemes; which scheme they are for is --uplink."""
+class Parts(Settings):
+    """Sizes that schemes share; those that a scheme does not have leave it as it is."""
 
-    name: Annotated[str, tyro.conf.Suppress] = "ideal"
+    quantize: QuantizeSettings = QuantizeSettings()
+    codeword_length: int = Field(default=64, ge=1)
+    """Real channel uses of one slot (paper: l = 64)."""
+    layer: LayerPath = None
+    """Directory of something trained, for the schemes that take it."""
 
 
 @dataclass(frozen=True)
@@ -73,29 +81,43 @@ def run(args: Sequence[str]) -> None:
     """Parse, compute, print."""
     options = parse(Options, with_full_names(args, _full_name), "cost")
     num_params, settings = count_parameters(options.model, options.parameters), options.settings
-    takes_layer = set(TRAINED) & set(options.uplink) or (options.uplink and settings.codebook == "layer")
-    if settings.layer is not None and not takes_layer:
+    names = options.uplink or tuple(scheme_names())
+    if settings.layer is not None and not any(
+        "layer" in scheme_class(n).settings_class.model_fields for n in options.uplink
+    ):
         raise ConfigError(
-            "a layer was given, but no --uplink that takes one; name the one that it is for "
-            f"({', '.join(TRAINED)}), or add --uplink.codebook layer"
+            "a layer was given, but no --uplink that takes one; name the one that it is for, say gamp-net"
         )
     rows, left_out = [], {}
-    for name in options.uplink or uplink_names():
+    for name in names:
         try:
-            uplink = make_uplink(settings.changed(name=name))
-            rows.append(round_cost(uplink, num_params, options.num_active, Radio(options.bandwidth_hz)))
+            scheme = make_scheme(_settings_of(name, settings))
+            rows.append(round_cost(scheme, num_params, options.num_active, Radio(options.bandwidth_hz)))
         except ConfigError as error:
             if options.uplink or not rows:  # the first of all schemes refuses only what none can take
                 raise
             left_out[name] = str(error)
     if options.out is not None:
-        config = {"num_parameters": num_params, "uplink": settings.model_dump(mode="json", exclude={"name"})}
+        config = {"num_parameters": num_params, "uplink": settings.model_dump(mode="json")}
         config |= {"left_out": left_out}
         with open_directory(options.out, "cost", overwrite=options.overwrite):
             results.write_result(options.out / "result.json", "cost", config, 0, rows)
     print_table(f"one round, {num_params:,} parameters, {options.num_active} devices", rows, columns_of(COLUMNS))
     for name, reason in left_out.items():
         print(f"left out: {name}: {reason}")
+
+
+def _settings_of(name: str, parts: Parts) -> SchemeSettings:
+    """Return a scheme's settings with the sizes that it has."""
+    model, values = scheme_class(name).settings_class, parts.model_dump(exclude_unset=True)
+    found: SchemeSettings = model(name=name)
+    for field_name, value in values.items():
+        if isinstance(value, dict) and field_name in model.model_fields:
+            known = type(getattr(found, field_name)).model_fields
+            found = found.changed(**{f"{field_name}.{part}": v for part, v in value.items() if part in known})
+        elif field_name in model.model_fields:
+            found = found.changed(**{field_name: value})
+    return found
 
 
 def _full_name(path: str) -> str:
@@ -110,6 +132,6 @@ def count_parameters(model: str | None, parameters: int | None) -> int:
         check_number("parameters", parameters, low=1, high=MOST_PARAMETERS, integer=True)
         return parameters
     name = str(model)
-    channels = 1 if name == "digits-cnn" else 3
-    module = models.build(models.ModelSettings(name=name), 10, channels, rng=rngs.generator(0, "model"))
+    channels = 1 if name in ("digits-cnn", "mnist-cnn") else 3
+    module = models.build(models.ModelSettings(name=name), 10, channels, rng=rngs.fixed_generator("model"))
     return sum(p.numel() for p in module.parameters())

@@ -9,8 +9,6 @@ import tyro
 
 from aircomp.cli.common import parse, print_table, progress_bar, subcommand
 from aircomp.common.interrupt import telling
-from aircomp.data.fetch import fetch
-from aircomp.data.images import data_directory, dataset_names, locate
 from aircomp.errors import unknown_name
 
 
@@ -54,6 +52,8 @@ def run(args: Sequence[str]) -> None:
 
 
 def _list(options: ListOptions) -> None:
+    from aircomp.data.images import data_directory, dataset_names, locate  # only now: it imports torch
+
     rows = [
         {"name": name, "found": str(locate(name, options.data_dir) or f"not found; try: aircomp data fetch {name}")}
         for name in dataset_names()
@@ -64,6 +64,8 @@ def _list(options: ListOptions) -> None:
 
 
 def _fetch(options: FetchOptions) -> None:
+    from aircomp.data.fetch import fetch
+
     with (
         telling("what was downloaded is kept, the same command continues it"),
         progress_bar(f"fetching {options.name}", 1) as (progress, task),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import tyro
 
-from aircomp.channel.snr import LOWEST_SNR_DB
+from aircomp.channel.snr import HIGHEST_SNR_DB, LOWEST_SNR_DB
 from aircomp.cli.common import output_directory, parse, print_table, progress_bar
 from aircomp.common import results
 from aircomp.common.checks import check_number, check_numbers
@@ -20,8 +20,8 @@ from aircomp.report.curves import draw_snr
 from aircomp.report.demo import Low, sections_of
 from aircomp.report.page import write_page
 from aircomp.report.runs import command_of, read_runs
-from aircomp.reproduce.jobs import Crew, Job, run_jobs
-from aircomp.reproduce.work import run_job
+from aircomp.studies.jobs import Job, Workers, run_jobs, run_params
+from aircomp.studies.kinds import run_job
 
 NOISY = ("amp-da-net", "amp-da", "gamp-net")
 """The paper's system first, its baseline, and ours."""
@@ -66,7 +66,7 @@ def run(args: Sequence[str]) -> None:
     check_number("workers", options.workers, low=1, high=1024, integer=True)
     check_number("rounds", options.rounds, low=1, integer=True)
     check_number("seed", options.seed, low=0, integer=True)
-    check_numbers("snr_db", options.snr_db, low=LOWEST_SNR_DB, high=sys.float_info.max)
+    check_numbers("snr_db", options.snr_db, low=LOWEST_SNR_DB, high=HIGHEST_SNR_DB)
     with (
         output_directory(options.out or _unfinished(), "demo") as out,
         open_directory(out, "demo", overwrite=options.overwrite),
@@ -88,7 +88,7 @@ def _run(options: Options, out: Path) -> None:
             progress.update(task, completed=done, total=total, note=name)
             _say(f"{done} of {total} done: {name}, after {time.perf_counter() - begun:.0f} s")
 
-        run_jobs(list(jobs.values()), work, run_job, Crew(options.workers), tell)
+        run_jobs(list(jobs.values()), work, run_job, Workers(options.workers), tell)
     found = {name: jobs[name].done(work) for name in _jobs(options)}
     low = Low(LOW_SNR_DB, {name: jobs[name].done(work)["rows"][0] for name in LOW})
     rows = [payload["rows"][0] for payload in found.values()]
@@ -125,7 +125,7 @@ def _jobs(options: Options) -> dict[str, Job]:
         settings: dict[str, Any] = shared | {"uplink": uplink}
         settings |= {} if snr_db is None else {"snr_db": snr_db}
         name = uplink if snr_db is None else f"{uplink}, {snr_db:g} dB"
-        jobs[name] = Job("simulate", {"preset": "digits", "settings": settings})
+        jobs[name] = Job("simulate", run_params("digits", settings))
     return jobs
 
 
@@ -133,7 +133,7 @@ def _low_jobs(options: Options) -> dict[str, Job]:
     """Return the two runs at low SNR by their names."""
     shared = {"rounds": options.rounds, "seed": options.seed, "device": options.device}
     shared |= {"uplink": "gamp-net", "snr_db": LOW_SNR_DB, "snr_reference": "slot"}
-    return {name: Job("simulate", {"preset": "digits", "settings": shared | ways}) for name, ways in LOW.items()}
+    return {name: Job("simulate", run_params("digits", shared | ways)) for name, ways in LOW.items()}
 
 
 def _say(sentence: str) -> None:

@@ -11,12 +11,12 @@ from aircomp.channel.snr import SnrReference
 from aircomp.cli.common import output_directory, parse, print_table, progress_bar
 from aircomp.common import results
 from aircomp.common.outdir import open_directory
-from aircomp.decode.side import SideInformation
+from aircomp.decoders.side import SideInformation
 from aircomp.encode.codebook import CodebookKind
 from aircomp.errors import unknown_name
 from aircomp.measure.fields import columns_of
+from aircomp.schemes.digital.decoders import decoder_names
 from aircomp.train.evaluate import Plan, evaluate
-from aircomp.uplinks.decoders import decoder_names
 
 WHICH = ("decoder", "codebook", "snr_db", "count_accuracy")
 COLUMNS = (*WHICH, "update_nmse_hard", "update_nmse_soft", "num_active_mae", "slots_per_second")

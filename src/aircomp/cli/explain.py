@@ -2,7 +2,6 @@
 
 import dataclasses
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,26 +10,30 @@ from typing import Annotated, Any
 import tyro
 
 from aircomp.channel import ChannelSettings, PowerSettings
-from aircomp.channel.snr import LOWEST_SNR_DB
-from aircomp.cli.common import given_settings, output_directory, parse, print_table, with_full_names
+from aircomp.channel.settings import BlockFadingSettings
+from aircomp.channel.snr import HIGHEST_SNR_DB, LOWEST_SNR_DB
+from aircomp.cli.common import output_directory, print_table
+from aircomp.cli.flags import parse_settings
 from aircomp.common import results
 from aircomp.common.checks import check_choice, check_number
 from aircomp.common.outdir import open_directory
 from aircomp.common.results import Row
-from aircomp.common.settings import check_given
+from aircomp.common.settings import Settings
 from aircomp.errors import ConfigError
-from aircomp.fl.configure import check_phase, heard_by
-from aircomp.fl.experiment import Experiment
+from aircomp.federation.configure import check_given, check_phase, default_scheme
+from aircomp.federation.experiment import Experiment
 from aircomp.layer import CommunicationLayer
 from aircomp.layer.zoo import PAPER
 from aircomp.measure.fields import columns_of
-from aircomp.uplinks.receivers import receiver_names
+from aircomp.schemes.base import SchemeSettings
+from aircomp.schemes.digital.receivers import receiver_names
 
 
-class Air(ChannelSettings):
-    """What lies between the devices and the base station; the SNR is --snr-db."""
+class Radio(Settings):
+    """What lies between the devices and the base station, and their power; the SNR is --snr-db."""
 
-    snr_db: Annotated[float, tyro.conf.Suppress] = 5.0
+    channel: ChannelSettings = ChannelSettings()
+    power: PowerSettings = PowerSettings()
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,7 @@ class Options:
     """Without fading: directory of a trained layer, or the name of one of the package (default: the paper's)."""
     uplink: str | None = None
     """With fading: the receiver; by default widened where signals arrive in phase, and blind elsewhere."""
-    channel: Air = field(default_factory=Air)
-    power: PowerSettings = field(default_factory=PowerSettings)
+    radio: Annotated[Radio, tyro.conf.arg(name="")] = field(default_factory=Radio)
     seed: int = 0
     """Everything random derives from it."""
     out: Path | None = None
@@ -74,18 +76,20 @@ NUM_SLOTS = 512
 
 def run(args: Sequence[str]) -> None:
     """Follow a slot and write its page."""
-    words = with_full_names(args, _full_name)
-    options = parse(Options, words, "explain")
+    options, given = parse_settings(
+        Options, args, "explain", Radio(), field="radio", hidden=("channel.snr_db",), full_name=_full_name
+    )
     check_number("slot", options.slot, low=0, high=NUM_SLOTS - 1, integer=True)
     check_number("num_active", options.num_active, low=1, high=100, integer=True)
     check_number("seed", options.seed, low=0, integer=True)
-    check_number("snr_db", options.snr_db, low=LOWEST_SNR_DB, high=sys.float_info.max)
+    check_number("snr_db", options.snr_db, low=LOWEST_SNR_DB, high=HIGHEST_SNR_DB)
     experiment = _experiment(options)
-    check_given(experiment, given_settings(Experiment, words))
+    check_given(experiment, given)
     check_phase(experiment)
-    faded = options.channel.kind == "fading"
-    config = {k: str(v) if isinstance(v, Path) else v for k, v in dataclasses.asdict(options).items()}
-    config |= {"channel": options.channel.model_dump(), "power": options.power.model_dump()}
+    faded = isinstance(options.radio.channel, BlockFadingSettings)
+    plain = {field.name: getattr(options, field.name) for field in dataclasses.fields(Options) if field.name != "radio"}
+    config = {name: str(value) if isinstance(value, Path) else value for name, value in plain.items()}
+    config |= options.radio.model_dump()
     command = _without_output(args)
     with output_directory(options.out, "explain") as out, open_directory(out, "explain", overwrite=options.overwrite):
         if faded:
@@ -113,7 +117,7 @@ def _full_name(path: str) -> str:
 
 def _experiment(options: Options) -> Experiment:
     """Return what is sent as a federated run would describe it, so that settings are checked in the same words."""
-    faded = options.channel.kind == "fading"
+    faded = isinstance(options.radio.channel, BlockFadingSettings)
     if faded and options.layer is not None:
         raise ConfigError("--layer was given, but receivers for fading take no trained layer; leave it out")
     if options.uplink is not None:
@@ -122,8 +126,8 @@ def _experiment(options: Options) -> Experiment:
             raise ConfigError(f"--uplink {options.uplink} is a receiver for fading; add --channel fading")
     given = () if options.uplink is None else ("uplink.name",)
     name = options.uplink or ("ideal" if faded else "amp-da-net")
-    air = options.channel.model_dump() | {"snr_db": options.snr_db}
-    return heard_by(Experiment(uplink={"name": name}, channel=air, power=options.power.model_dump()), given)
+    air = options.radio.channel.changed(snr_db=options.snr_db)
+    return default_scheme(Experiment(uplink=SchemeSettings(name=name), channel=air, power=options.radio.power), given)
 
 
 def _layer_by_layer(options: Options, out: Path, command: str, config: dict[str, Any]) -> tuple[list[Row], Path]:
@@ -147,6 +151,7 @@ def _faded(
 ) -> tuple[list[Row], Path]:
     from aircomp.report.faded import hear_round, look_at_slot, rows_of, write_faded
 
+    assert isinstance(experiment.channel, BlockFadingSettings)
     receiver, antennas = experiment.uplink.name, experiment.channel.antennas
     sizes = {"num_active": options.num_active, "num_slots": NUM_SLOTS, "seed": options.seed}
     slot = look_at_slot(hear_round(receiver, experiment.channel, experiment.power, **sizes), options.slot)

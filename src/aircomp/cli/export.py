@@ -4,13 +4,11 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import tyro
 
 from aircomp.cli.common import parse
-from aircomp.common.outdir import new_directory, open_directory
-from aircomp.layer import CommunicationLayer
-from aircomp.layer.export import SUFFIX, Format, export_layer
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Options:
 
     layer: tyro.conf.Positional[Path | None] = None
     """Layer directory, from `aircomp pretrain`; by default the layer that comes with the package."""
-    format: Format = "onnx"
+    format: Literal["onnx", "torch"] = "onnx"
     """onnx, or torch for a .pt2 file of torch.export."""
     max_devices: int = 40
     """Most devices in a slot; the exported decoder can tell counts up to twice this number."""
@@ -39,6 +37,11 @@ class Options:
 def run(args: Sequence[str]) -> None:
     """Parse, export, say where."""
     options = parse(Options, args, "export")
+    # only now: they import torch, and a mistake is told without it
+    from aircomp.common.outdir import new_directory, open_directory
+    from aircomp.layer import CommunicationLayer
+    from aircomp.layer.export import SUFFIX, export_layer
+
     layer = CommunicationLayer.load(options.layer)
     with contextlib.ExitStack() as held:
         path = options.out

@@ -3,16 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
 from aircomp.cli.common import parse, print_table
-from aircomp.common import results
-from aircomp.common.outdir import open_directory
-from aircomp.common.results import Row
-from aircomp.layer import CommunicationLayer, layer_names, pick_layer
-from aircomp.layer.zoo import PAPER
-from aircomp.measure.fields import columns_of
 
 SNR_DB = (0.0, 5.0, 10.0)
 OTHERS = ("blind-net", "joint-net", "learned-analog")
@@ -47,7 +42,14 @@ class Options:
 def run(args: Sequence[str]) -> None:
     """Parse, list, print."""
     options = parse(Options, args, "layers")
-    names = [PAPER, *layer_names()]
+    # only now: they import torch, and a mistake is told without it
+    from aircomp.common import results
+    from aircomp.common.outdir import open_directory
+    from aircomp.layer import layer_names, pick_layer
+    from aircomp.layer.zoo import CELL, PAPER
+    from aircomp.measure.fields import columns_of
+
+    names = [PAPER, CELL, *layer_names()]
     if options.uses_per_parameter is not None:
         names = [pick_layer(options.uses_per_parameter, fragment_length=options.fragment_length)]
     rows = [_row(name, options.fragment_length) for name in names]
@@ -60,11 +62,13 @@ def run(args: Sequence[str]) -> None:
         print(f"trained as well: the schemes {', '.join(OTHERS)} bring theirs and need no --layer")
 
 
-def _row(name: str, fragment_length: int) -> Row:
+def _row(name: str, fragment_length: int) -> dict[str, Any]:
+    from aircomp.layer import CommunicationLayer
+
     layer = CommunicationLayer.load(name)
     codewords, uses = layer.codebook.shape
     low, high = layer.num_active_range or (None, None)
-    row: Row = {
+    row: dict[str, Any] = {
         "layer": name,
         "form": layer.form,
         "num_codewords": codewords,

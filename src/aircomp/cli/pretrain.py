@@ -8,11 +8,13 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from aircomp.cli.common import given_settings, output_directory, parse, print_table, progress_bar, value_of
+from aircomp.cli.common import output_directory, print_table, progress_bar, value_of
+from aircomp.cli.flags import parse_settings
 from aircomp.common.artefact import read_toml
-from aircomp.common.settings import Presets, check_given
+from aircomp.common.settings import Presets
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.measure.fields import columns_of
+from aircomp.schemes.digital.decoders import trained_decoders
 from aircomp.train.blind import PRESETS as BLIND_PRESETS
 from aircomp.train.blind import BlindTrainingSettings, pretrain_blind
 from aircomp.train.code import PRESETS as CODE_PRESETS
@@ -22,10 +24,9 @@ from aircomp.train.joint import PRESETS as JOINT_PRESETS
 from aircomp.train.joint import JointTrainingSettings, pretrain_joint
 from aircomp.train.paper import PRESETS as PAPER_PRESETS
 from aircomp.train.paper import PaperTrainingSettings, pretrain_paper
-from aircomp.train.recipe import PRESETS, PretrainSettings
+from aircomp.train.recipe import PRESETS, PretrainSettings, check_given
 from aircomp.train.zoo import PRESET as ZOO
 from aircomp.train.zoo import SIZES, pretrain_zoo
-from aircomp.uplinks.decoders import FORMS
 
 CODE_COLUMNS = ("snr_db", "update_nmse", "update_nmse_faded")
 JOINT_COLUMNS = ("snr_db", "update_nmse")
@@ -41,15 +42,18 @@ class _Where:
     """Fragments directories, from `aircomp collect`."""
     preset: str = "default"
     """paper (the paper's layer, as published), authors (the same by the authors' code and recipe); of our own network:
-    default, short (a quarter of an hour), round (with side information), zoo (all our layers of the package, from raw
-    fragments); learned-analog (an analog code, from raw fragments), nomographic (another one, a network for each device),
-    blind-net (a receiver for fading), joint-net (a code that leans towards what it says), or a TOML file of your own."""
+    default, short (a quarter of an hour), round (with side information), zoo (our layers of the package by size, from raw
+    fragments), cell (the one for the paper's cell); learned-analog (an analog code, from raw fragments), nomographic
+    (another one, a network for each device), blind-net (a receiver for fading), joint-net (a code that leans towards what
+    it says), or a TOML file of your own."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to compute."""
     out: Path | None = None
     """Layer directory; by default a new one under runs/."""
     resume: tyro.conf.FlagCreatePairsOff[bool] = False
     """Continue an interrupted training in --out; it ends with the same bits as an uninterrupted one."""
+    other_arithmetic: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Resume also where other kernels or another torch compute than before; the last bits then differ."""
     overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
     """Replace what is in --out."""
 
@@ -129,11 +133,11 @@ AnySettings = PretrainSettings | PaperTrainingSettings | CodeSettings | BlindTra
 
 def run(args: Sequence[str]) -> None:
     """Parse, train, summarise."""
-    options = parsed(args)
+    options, given = parsed(args)
     if not options.fragments:
         raise ConfigError("no fragments directory was given; make one with aircomp collect and name it")
     settings = options.settings
-    check_given(settings, given_settings(type(settings), args))
+    check_given(settings, given)
     if options.preset == ZOO:
         return _run_zoo(options)
     with (
@@ -148,6 +152,7 @@ def run(args: Sequence[str]) -> None:
             "on_epoch": show,
             "resume": options.resume,
             "overwrite": options.overwrite,
+            "other_arithmetic": options.other_arithmetic,
         }  # Any: of five calls
         keywords["device"] = options.device
         if isinstance(settings, CodeSettings):
@@ -184,6 +189,7 @@ def _run_zoo(options: AnyOptions) -> None:
             out,
             on_epoch=show,
             resume=options.resume,
+            other_arithmetic=options.other_arithmetic,
             overwrite=options.overwrite,
             device=options.device,
         )
@@ -202,18 +208,21 @@ def _print_test(what: str, training: dict[str, Any], columns: Sequence[str]) -> 
     print_table(title, training["test"], columns_of(columns))
 
 
-def parsed(args: Sequence[str]) -> AnyOptions:
-    """Parse into the options of what the preset trains."""
+def parsed(args: Sequence[str]) -> tuple[AnyOptions, list[str]]:
+    """Parse into the options of what the preset trains; return also which settings were given."""
     start = starting_point(args)
-    if isinstance(start, CodeSettings):
-        return parse(CodeOptions, args, "pretrain", CodeOptions(settings=start))
-    if isinstance(start, BlindTrainingSettings):
-        return parse(BlindOptions, args, "pretrain", BlindOptions(settings=start))
-    if isinstance(start, JointTrainingSettings):
-        return parse(JointOptions, args, "pretrain", JointOptions(settings=start))
-    if isinstance(start, PaperTrainingSettings):
-        return parse(PaperOptions, args, "pretrain", PaperOptions(settings=start))
-    return parse(Options, args, "pretrain", Options(settings=start))
+    kinds: dict[type[Any], type[AnyOptions]] = {
+        CodeSettings: CodeOptions,
+        BlindTrainingSettings: BlindOptions,
+        JointTrainingSettings: JointOptions,
+        PaperTrainingSettings: PaperOptions,
+        PretrainSettings: Options,
+    }
+    return parse_settings(kinds[type(start)], args, "pretrain", start, field="settings", full_name=_full_name)
+
+
+def _full_name(path: str) -> str:
+    return "schedule.kind" if path == "schedule" else path
 
 
 def starting_point(args: Sequence[str]) -> AnySettings:
@@ -225,7 +234,7 @@ def starting_point(args: Sequence[str]) -> AnySettings:
         sections = read_toml(Path(preset)) if os.path.lexists(preset) else {}
         kind = next((kind for section, kind in OTHERS.items() if section in sections), PRESETS)
         net = sections.get("net", {})
-        if kind is PRESETS and isinstance(net, dict) and net.get("form") in FORMS["amp-da-net"]:
+        if kind is PRESETS and isinstance(net, dict) and net.get("form") in trained_decoders()["amp-da-net"]:
             kind = PAPER_PRESETS
         return kind.read(Path(preset))
     kinds = (PRESETS, PAPER_PRESETS, *OTHERS.values())

@@ -8,10 +8,7 @@ from pathlib import Path
 import tyro
 
 from aircomp.cli.common import output_directory, parse
-from aircomp.common.outdir import check_page, mark_page
 from aircomp.errors import ConfigError
-from aircomp.report.gather import sections_of
-from aircomp.report.page import write_page
 
 
 @dataclass(frozen=True)
@@ -34,6 +31,11 @@ class Options:
 def run(args: Sequence[str]) -> None:
     """Parse, read the runs, write the page."""
     options = parse(Options, args, "report")
+    # only now: they import torch, and a mistake is told without it
+    from aircomp.common.outdir import check_page, mark_page
+    from aircomp.report.gather import sections_of
+    from aircomp.report.page import write_page
+
     directories = list(
         {os.path.realpath(path): path for path in options.directories}.values()
     )  # one given twice is one

@@ -1,5 +1,6 @@
 """`aircomp reproduce NAME`: one table or figure of the paper, or all of them."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,11 @@ import tyro
 
 from aircomp.cli.common import parse, print_table, progress_bar
 from aircomp.errors import ConfigError
-from aircomp.reproduce.catalogue import RESULTS, result_of, results_at
-from aircomp.reproduce.jobs import Crew
-from aircomp.reproduce.run import reproduce
-from aircomp.reproduce.scales import scale_of
-from aircomp.reproduce.update import docs_folder, update_expected
+from aircomp.studies.expected import docs_folder
+from aircomp.studies.jobs import Workers
+from aircomp.studies.results import reproduce, tables_to_print, update_expected
+from aircomp.studies.scales import scale_of
+from aircomp.studies.study import RESULTS
 
 MOST_SEEDS = 1000
 
@@ -51,8 +52,7 @@ class Options:
     out: Path | None = None
     """Output directory; by default runs/reproduce-SCALE, so that the same command continues an interrupted run."""
     update_expected: tyro.conf.FlagCreatePairsOff[bool] = False
-    """In a clone of the source: make what was measured the expected results, and rewrite the tables and figures of
-    docs/."""
+    """In a clone of the source: make what was measured the expected results; `make pages` then writes the docs anew."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -62,8 +62,8 @@ def run(args: Sequence[str]) -> None:
         if not options.list:
             raise ConfigError("no result was named; give one of aircomp reproduce --list, or all")
         rows = [
-            {"name": r.name, "number": ", ".join(r.numbers), "title": r.title, "source": r.section or "ours"}
-            for r in RESULTS.values()
+            {"name": name, "number": ", ".join(r.numbers), "title": r.title, "source": r.section or "ours"}
+            for name, r in RESULTS.all().items()
         ]
         print_table("results", rows, {"name": "name", "number": "number", "title": "what", "source": "whose"})
         return
@@ -72,25 +72,27 @@ def run(args: Sequence[str]) -> None:
     if options.seeds > MOST_SEEDS:
         raise ConfigError(f"seeds {options.seeds}: expected {MOST_SEEDS} at the most")
     scale = scale_of(options.scale)
-    chosen = results_at(scale.name) if options.name == "all" else [result_of(options.name, scale.name)]
-    folder = "" if options.name == "all" else chosen[0].name
-    out = options.out or Path("runs") / f"reproduce-{scale.name}" / folder
-    docs = docs_folder() if options.update_expected else None
+    chosen = list(RESULTS.at(scale.name)) if options.name == "all" else [RESULTS.find(options.name, scale.name)]
+    out = options.out or Path("runs") / f"reproduce-{scale.name}" / ("" if options.name == "all" else chosen[0])
+    if options.update_expected:
+        docs_folder()
+    seeds, work = range(options.seeds), out / "work"
     with progress_bar(f"reproduce {options.name}", 1) as (progress, task):
-        outcomes = reproduce(
+        found = reproduce(
             chosen,
             scale,
-            range(options.seeds),
+            seeds,
             out,
-            Crew(options.workers, options.engine, options.ray_address),
+            Workers(options.workers, options.engine, options.ray_address),
             on_job=lambda job, done, total: progress.update(task, completed=done, total=total, note=job.kind),
             device=options.device,
+            on_start=lambda cost: print(f"aircomp.reproduce: {cost.sentence(options.workers)}", file=sys.stderr),
         )
-    for name, outcome in outcomes.items():
-        for table in outcome.tables[:2]:
+    for name, rows in found.items():
+        for table in tables_to_print(name, rows):
             print_table(f"{name}: {table.title}", table.rows, table.columns)
-    if docs is not None:
-        for result in chosen:
-            finished = out if len(chosen) == 1 else out / result.name
-            print(*update_expected(result, scale, finished, docs), sep="\n")
+    if options.update_expected:
+        finished = [(name, out if len(chosen) == 1 else out / name) for name in chosen]
+        print(*(update_expected(name, scale, seeds, folder, work) for name, folder in finished), sep="\n")
+        print("now write the docs with make pages")
     print(out / "report.html")

@@ -8,22 +8,12 @@ from typing import Annotated, Any
 
 import tyro
 
-from aircomp.cli.common import (
-    given_settings,
-    output_directory,
-    parse,
-    print_table,
-    progress_bar,
-    value_of,
-    with_full_names,
-    with_unset,
-)
-from aircomp.common.settings import check_given
+from aircomp.cli.common import output_directory, print_table, progress_bar, value_of
+from aircomp.cli.flags import parse_settings
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.fl.configure import full_name, heard_by
-from aircomp.fl.experiment import Experiment, load_experiment, preset_names, read_toml
-from aircomp.fl.own import OwnParts
-from aircomp.fl.simulate import Simulation, simulate
+from aircomp.federation.configure import check_given, default_scheme, full_name
+from aircomp.federation.experiment import Experiment, load_experiment, preset_names, read_toml
+from aircomp.federation.simulate import Simulation, simulate
 from aircomp.measure.fields import columns_of
 from aircomp.report.curves import draw_run
 
@@ -43,20 +33,32 @@ COLUMNS = (
 )
 
 
-class Flags(Experiment):
-    """The settings that the command line shows: all but those that only Python can give."""
-
-    own: Annotated[OwnParts, tyro.conf.Suppress] = OwnParts()
-
-    @classmethod
-    def of(cls, experiment: Experiment) -> "Flags":
-        """Return an experiment's settings as flags."""
-        return cls(**experiment.model_dump(exclude_unset=True))
+HIDDEN = ("own",)
+"""Settings that only Python can give."""
+USUAL = (
+    *("rounds", "seed", "workers", "device", "data.name", "devices.total"),
+    *("participation.kind", "participation.low", "participation.high", "participation.number"),
+    *(
+        "participation.probability",
+        "participation.trace",
+        "partition.kind",
+        "partition.iid_fraction",
+        "partition.alpha",
+    ),
+    *("model.name", "model.width", "local.epochs", "local.steps", "local.batch_size", "local.learning_rate"),
+    *("corruption.kind", "corruption.fraction", "feedback.kind", "uplink.name", "uplink.layer", "uplink.pilots"),
+    *("channel.kind", "channel.model", "channel.snr_db", "channel.snr_reference", "channel.antennas"),
+    *("channel.access_points", "channel.block_slots", "channel.path_loss", "power.control", "power.threshold"),
+    *("aggregate.rule", "aggregate.readout", "server.kind", "server.learning_rate"),
+)
+"""What `--help` shows."""
 
 
 @dataclass(frozen=True)
 class Options:
     """Run federated training over an uplink; every setting of the preset can be overridden.
+
+    --help shows the usual flags of the chosen uplink, channel and so on; --help-all shows every one of them, in full.
 
     Short forms: --uplink, --layer, --channel, --snr-db, --snr-reference, --aggregator stand for --uplink.name,
     --uplink.layer, --channel.kind, --channel.snr-db, --channel.snr-reference, --aggregate.rule.
@@ -69,11 +71,13 @@ class Options:
       aircomp simulate --resume --out runs/mine
     """
 
-    experiment: Annotated[Flags, tyro.conf.arg(name="")]
+    experiment: Annotated[Experiment, tyro.conf.arg(name="")]
     out: Path | None = None
     """Run directory; by default a new one under runs/."""
     resume: tyro.conf.FlagCreatePairsOff[bool] = False
     """Continue an interrupted run in --out; it ends with the same bits as an uninterrupted one."""
+    other_arithmetic: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Resume also where other kernels or another torch compute than before; the last bits then differ."""
     overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
     """Replace the run in --out."""
     data_dir: Path | None = None
@@ -82,11 +86,11 @@ class Options:
 
 def run(args: Sequence[str]) -> None:
     """Parse, simulate, summarise."""
-    preset, rest = split_preset(with_full_names(args, full_name))
+    preset, rest = split_preset(args)
     start = starting_point(preset, rest)
-    options = parse(Options, rest, f"simulate {preset or 'PRESET'}", Options(start))
-    given = given_settings(Experiment, rest)
-    experiment = heard_by(with_unset(options.experiment, start, given), given)
+    prog = f"simulate {preset or 'PRESET'}"
+    options, given = parse_settings(Options, rest, prog, start, hidden=HIDDEN, usual=USUAL, full_name=full_name)
+    experiment = default_scheme(options.experiment, given)
     check_given(experiment, given)
     stem = f"{Path(preset).stem if preset else 'run'}-{experiment.uplink.name}"
     with (
@@ -104,6 +108,7 @@ def run(args: Sequence[str]) -> None:
             experiment,
             out=out,
             resume=options.resume,
+            other_arithmetic=options.other_arithmetic,
             overwrite=options.overwrite,
             data_dir=options.data_dir,
             on_round=show,
@@ -113,6 +118,9 @@ def run(args: Sequence[str]) -> None:
 
 def report(result: Simulation, out: Path) -> None:
     """Print the summary and draw the curves."""
+    if not result.metrics:
+        print(f"no round was run, since rounds = 0; {out} holds the model as it is before training")
+        return
     columns = columns_of(name for name in COLUMNS if result.row.get(name) is not None)
     print_table(f"{result.row['dataset']}, {out}", [result.row], columns)
     for figure in draw_run(result, out):
@@ -130,16 +138,16 @@ def split_preset(args: Sequence[str]) -> tuple[str | None, list[str]]:
     return args[place], [*args[:place], *args[place + 1 :]]
 
 
-def starting_point(preset: str | None, rest: Sequence[str]) -> Flags:
+def starting_point(preset: str | None, rest: Sequence[str]) -> Experiment:
     """Return the settings that the command line overrides: the preset's, or a resumed run's own."""
     if preset is not None:
-        return Flags.of(load_experiment(preset))
-    if "--help" in rest or "-h" in rest:
-        return Flags()
+        return load_experiment(preset)
+    if {"--help", "-h", "--help-all"} & set(rest):
+        return Experiment()
     out = value_of(rest, "--out")
     if "--resume" in rest and out:
         config = Path(out) / "config.toml"
         if not os.path.lexists(config):
             raise ArtefactError(f"{out} holds no run to resume; check --out")
-        return Flags.of(read_toml(config))
+        return read_toml(config)
     raise ConfigError(f"no preset was given; expected one of {', '.join(preset_names())} or a TOML file")

@@ -5,6 +5,7 @@ regular one (no pipe, device or directory) of a size that its kind may have.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -52,10 +53,18 @@ def _to_neighbour(path: Path, write: Callable[[Path], None]) -> None:
         write(temporary)
     except (OSError, ValueError) as error:  # a value error is a path or a text that no file can have
         reason = getattr(error, "strerror", None) or error
-        raise ArtefactError(f"cannot write {path}: {reason}; free some space or choose another --out") from error
+        raise ArtefactError(f"cannot write {path}: {reason}; {_remedy(error)}") from error
     finally:
         with contextlib.suppress(OSError, ValueError):
             temporary.unlink()
+
+
+def _remedy(error: OSError | ValueError) -> str:
+    if isinstance(error, ValueError):
+        return "choose names that a file can have"
+    # safetensors tells the error of the system in words
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "os error 28" in str(error)
+    return f"{'free some space' if full else 'check its permissions'} or choose another --out"
 
 
 def leftovers(directory: Path, pattern: str) -> list[Path]:
@@ -180,8 +189,11 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
     def write(temporary: Path) -> None:
+        temporary.touch()
+        mode = temporary.stat().st_mode
         try:
             save_file(contiguous, temporary, metadata=metadata)
+            temporary.chmod(mode)  # what the user's umask gives every file; it makes one that nobody else may read
         except SafetensorError as error:  # it reports a full disk as its own error, not as OSError
             raise OSError(str(error)) from error
 

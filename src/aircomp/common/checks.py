@@ -5,6 +5,7 @@ They run at the public entry, not inside loops.
 
 import math
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,19 @@ def describe(value: Any) -> str:
     else:
         text = f"the {type(value).__name__} {' '.join(repr(value).split())}"
     return text if len(text) <= 50 else f"{text[:49]}…"
+
+
+def part_name(part: Any) -> str:
+    """Return the full name of a function, or of an object's class.
+
+    >>> part_name(torch.nn.Linear(1, 1)), part_name(torch.relu), part_name(partial(torch.sum, dim=0))
+    ('torch.nn.modules.linear.Linear', 'torch.relu', 'partial of torch.sum')
+    """
+    if isinstance(part, partial):
+        return f"partial of {part_name(part.func)}"
+    named: Any = part if hasattr(part, "__qualname__") else type(part)
+    name = f"{getattr(named, '__module__', None) or 'builtins'}.{named.__qualname__}"
+    return name.replace("_VariableFunctionsClass.", "")
 
 
 def all_finite(values: Tensor) -> bool:

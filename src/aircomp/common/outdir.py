@@ -8,13 +8,12 @@ import contextlib
 import itertools
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import aircomp
-from aircomp.common.artefact import InUse, leftovers, lock, read_json, read_toml, write_json
+from aircomp.common.artefact import InUse, leftovers, lock, read_json, write_json
 from aircomp.common.interrupt import telling
 from aircomp.errors import ArtefactError, ConfigError
 
@@ -45,9 +44,11 @@ _RUN = (
     "checkpoint/fixed.safetensors",
     "metrics.jsonl",
 )
-_RUN += ("events.out.tfevents.*", "curves.png", "partition.png", "report.html", "config.toml")
+_RUN += ("events.out.tfevents.*", "metrics.csv", "curves.png", "partition.png", "report.html")
+_RUN += ("arithmetic.json", "config.toml")
 _LAYER = ("result.json", "layer.json", "layer.safetensors", "last/layer.json", "last/layer.safetensors")
-_LAYER += ("checkpoint/training.safetensors", "metrics.jsonl", "events.out.tfevents.*", "report.html", "config.toml")
+_LAYER += ("checkpoint/training.safetensors", "metrics.jsonl", "events.out.tfevents.*", "report.html")
+_LAYER += ("arithmetic.json", "config.toml")
 KINDS = {
     "simulate": Kind(_RUN, ("config.toml",), "with --resume --out {}"),
     "collect": Kind(("fragments.json", "round_*.safetensors", *_RUN), ("config.toml",), "with --resume --out {}"),
@@ -62,7 +63,6 @@ KINDS = {
     "schemes": Kind(_PAGE),
     "layers": Kind(_PAGE),
     "cost": Kind(_PAGE),
-    "bench": Kind(_PAGE),
     "report": Kind(("report.html",), ("report.html",)),
     "export": Kind(("decoder.onnx", "decoder.pt2"), ("decoder.onnx", "decoder.pt2")),
 }
@@ -172,40 +172,14 @@ def as_directory(out: str | Path) -> Path:
 
 
 def owner_of(directory: Path) -> str | None:
-    """Return the command that wrote a directory: by its marker or, where older versions wrote it, by what it holds."""
+    """Return the command that wrote a directory: by its marker; None where there is none."""
     marker = directory / MARKER
     if not os.path.lexists(marker):
-        return _owner_by_content(directory)
+        return None
     found = read_json(marker)
     if not isinstance(found, dict) or not isinstance(found.get("kind"), str):
         raise ArtefactError(f"{marker} does not tell which command wrote {directory}; choose another --out")
     return found["kind"]
-
-
-def _owner_by_content(directory: Path) -> str | None:
-    readers = {"config.toml": read_toml, "result.json": read_json, "layer.json": read_json, "scale.json": read_json}
-    for name, read in readers.items():
-        if os.path.lexists(directory / name):
-            try:
-                found = read(directory / name)
-            except ArtefactError:
-                return None
-            return _writer(directory, name, found) if isinstance(found, dict) else None
-    return None
-
-
-def _writer(directory: Path, name: str, found: Mapping[str, Any]) -> str | None:
-    """Return the command that wrote a file with this content."""
-    keys = found.keys()
-    if name == "config.toml" and {"uplink", "rounds", "seed", "channel"} <= keys:
-        return "collect" if any(directory.glob("round_*.safetensors")) else "simulate"
-    if name == "config.toml" and {"epochs", "seed", "net"} <= keys:
-        return "pretrain"
-    if name == "result.json" and {"command", "version", "config", "rows"} <= keys:
-        return next(iter(str(found["command"]).split()), None)
-    if name == "layer.json" and {"codebook_hash", "decoder_hash"} <= keys:
-        return "pretrain"
-    return "reproduce" if name == "scale.json" and keys == {"scale"} else None
 
 
 def _check(directory: Path, command: str, *, overwrite: bool, resume: bool) -> None:

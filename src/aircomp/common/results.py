@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 import aircomp
+from aircomp.common.arithmetic import arithmetic_identity
 from aircomp.common.artefact import write_json
 
 Row = dict[str, Any]
@@ -24,6 +25,7 @@ def environment() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "arithmetic": arithmetic_identity(),
     }
 
 

@@ -1,4 +1,4 @@
-"""Randomness: one generator for each (seed, purpose, round, device).
+"""Randomness: one generator for each (seed, purpose, round, device). No other file makes one (`tests/common/test_rng.py`).
 
 Global generators are used only for code that is not ours. Because generators are derived, not drawn from in sequence,
 results do not depend on the number of workers, on their order, or on where a run was interrupted.
@@ -25,6 +25,11 @@ def generator(seed: int, purpose: str, *indices: int, device: str | torch.device
     True
     """
     return torch.Generator(device).manual_seed(derive_seed(seed, purpose, *indices))
+
+
+def fixed_generator(purpose: str, *indices: int) -> torch.Generator:
+    """Return a generator for what is the same in every run whatever its seed: a dataset's split, a table, a test's input."""
+    return generator(0, purpose, *indices)
 
 
 @contextmanager

@@ -1,27 +1,32 @@
 """Base of every configuration model: frozen, no unknown keys, errors that name the path.
 
-Each component owns its settings and receives only those. Precedence when an experiment is built:
-model default < TOML preset < command line.
+Each component owns its settings and receives only those. A group that has alternatives is `Tagged`: a class for each of them,
+so that a setting without effect cannot be written. Precedence when an experiment is built: model default < TOML preset <
+command line.
 """
 
 import difflib
-import logging
+import inspect
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar, dataclass_transform, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.annotated_handlers import GetCoreSchemaHandler
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, core_schema
 
 from aircomp.common.artefact import read_toml
-from aircomp.errors import ArtefactError, ConfigError, unknown_name
-
-log = logging.getLogger(__name__)
+from aircomp.errors import ArtefactError, ConfigError, nearest_names, unknown_name
 
 S = TypeVar("S", bound="Settings")
+T = TypeVar("T", bound="Tagged")
+HOMES_NAMED = 4
+"""Alternatives that a sentence lists; of more it gives the number."""
 
 
 class SettingsError(ConfigError):
@@ -53,99 +58,176 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Except:
-    """Every value but these."""
+class Elsewhere(Problem):
+    """A setting that other alternatives of its group have, and the chosen one lacks."""
 
-    values: tuple[Any, ...]
+    tag: str
+    """The path of the setting that chooses the alternative, with its value in `chosen`."""
+    chosen: str
+    homes: tuple[str, ...]
+    """The values with which there is such a setting."""
 
-    def __init__(self, *values: Any):
-        object.__setattr__(self, "values", values)
+    @property
+    def sentence(self) -> str:
+        """Say it."""
+        named = [repr(home) for home in self.homes[:HOMES_NAMED]]
+        if more := len(self.homes) - len(named):
+            named.append(f"{more} others")
+        homes = f"{', '.join(named[:-1])} and {named[-1]}" if named[1:] else named[0]
+        return f"there is no setting {self.path} with {self.tag} = {self.chosen!r}; it belongs to {homes}"
 
-
-@dataclass(frozen=True)
-class Needs:
-    """What a setting needs to have an effect: one of these settings, by path, with one of these values."""
-
-    settings: Mapping[str, tuple[Any, ...] | Except]
-    refused: bool = False
-    """Whether a setting without effect is an error; otherwise it is a warning."""
-
-    def met(self, settings: "Settings") -> bool:
-        """Tell whether one of them has such a value."""
-        return any(_is_among(value_at(settings, path), values) for path, values in self.settings.items())
-
-    def inside(self, path: str) -> "Needs":
-        """Return the needs as seen from the group above."""
-        return replace(self, settings={f"{path}.{name}": values for name, values in self.settings.items()})
-
-    def sentence(self, path: str, settings: "Settings") -> str:
-        """Say that the setting at `path` has no effect, and what it needs."""
-        wanted = [_wanted(name, values, value_at(settings, name)) for name, values in self.settings.items()]
-        return f"{path} was given but has no effect: it needs {', or '.join(wanted)}"
+    def inside(self, path: str) -> "Elsewhere":
+        """Return the problem as seen from the group above."""
+        return replace(self, path=f"{path}.{self.path}".strip("."), tag=f"{path}.{self.tag}".strip("."))
 
 
-def _is_among(value: Any, values: tuple[Any, ...] | Except) -> bool:
-    return value not in values.values if isinstance(values, Except) else value in values
-
-
-def _wanted(path: str, values: tuple[Any, ...] | Except, value: Any) -> str:
-    part = path.rpartition(".")[2]
-    if values == Except(""):
-        return f"a {part} of your own"
-    if values == ("",):
-        return f"no {part} of your own, which is {value}"
-    if isinstance(values, Except):
-        return f"{path} other than {' or '.join(map(repr, values.values))}"
-    return f"{path} = {' or '.join(map(repr, values))}, not {value!r}"
-
-
-def needs(path: str, *values: Any, refused: bool = False) -> tuple[Needs]:
-    """Return the need of one setting with one of these values, or with any value `Except(…)` some."""
-    wanted = values[0] if isinstance(values[0], Except) else values
-    return (Needs({path: wanted}, refused),)
-
-
-NeedsTable = Mapping[str, tuple[Needs, ...]]
-"""What settings, or whole groups, need to have an effect: all of these."""
-
-
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
 class Settings(BaseModel):
     """A frozen group of settings; the docstring under each field is its help text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
-    NEEDS: ClassVar[NeedsTable] = {}
-    """What the settings of this group, and its groups, need to have an effect."""
-
     def __init__(self, **values: Any):  # Any: pydantic checks the types
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise SettingsError(_problems(type(self), error)) from None
+            raise SettingsError(_problems(type(self), error, values)) from None
 
     @classmethod
-    def parse(cls: type[S], values: dict[str, Any]) -> S:
+    def parse(cls: type[S], values: Mapping[str, Any]) -> S:
         """Build from nested dictionaries, reporting every mistake at once with its path."""
         return cls(**values)
 
     def changed(self: S, **values: Any) -> S:
         """Return a copy with dotted-path values replaced, validated again: `changed(**{"channel.snr_db": 5})`.
 
-        What nobody set stays unset (`model_fields_set`).
+        What nobody set stays unset (`model_fields_set`). Another alternative of a `Tagged` group takes over the settings
+        that it shares with the one before.
         """
-        nested, whole = self.model_dump(exclude_unset=True), self.model_dump()
+        here = {path: value for path, value in values.items() if "." not in path}
+        model = self._with_tag(here)
+        found = {name: getattr(self, name) for name in model.model_fields if name in self.model_fields_set} | here
+        below: dict[str, dict[str, Any]] = {}
         for path, value in values.items():
-            *groups, name = path.split(".")
-            target, known, owner = nested, whole, self
-            for group in groups:
-                owner = getattr(owner, group, None)
-                # a group that nobody set may have a default of its own, other than its class's
-                default = owner.model_dump(exclude_unset=True) if isinstance(owner, BaseModel) else {}
-                target, known = target.setdefault(group, default), known.get(group, {})
-                if not isinstance(target, dict) or not isinstance(known, dict):
-                    raise SettingsError([Problem(path, None, "see --help for all settings")])
-            target[name] = value
-        return type(self).parse(nested)
+            name, dot, rest = path.partition(".")
+            if dot:
+                below.setdefault(name, {})[rest] = value
+        problems = []
+        for name, changes in below.items():
+            try:
+                found[name] = _group_at(self, model, name, here).changed(**changes)
+            except SettingsError as error:
+                problems += [problem.inside(name) for problem in error.problems]
+            except LookupError:
+                problems += [p for rest in changes for p in _unknown(model, f"{name}.{rest}", found)]
+        try:
+            made = model(**found)
+        except SettingsError as error:
+            raise SettingsError([*error.problems, *problems]) from None
+        if problems:
+            raise SettingsError(problems)
+        return made
+
+    def _with_tag(self: S, values: Mapping[str, Any]) -> type[S]:
+        """Return the class that has these values: its own, but for alternatives."""
+        return type(self)
+
+
+class Tagged(Settings):
+    """A group of settings that has alternatives, chosen by the value of one setting, the tag.
+
+    A direct subclass is the group: what all alternatives share, and the tag, whose default says which one is meant where none
+    is named. Each of its subclasses is an alternative, beside the part that it is for:
+
+        class PartitionSettings(Tagged):
+            kind: str = "shards"
+
+        class DirichletSettings(PartitionSettings):
+            kind: Literal["dirichlet"] = "dirichlet"
+            alpha: float = 0.5
+
+    A field with the type of the group holds any of them, and `PartitionSettings(kind="dirichlet")` makes the one that is
+    named. An alternative for several values has all of them in its `Literal`, and no default. A group whose alternatives
+    stand in a registry returns it from `alternatives`; those need no `Literal`.
+    """
+
+    TAG: ClassVar[str] = "kind"
+    """The name of the tag."""
+    _is_group: ClassVar[bool] = False
+    _known: ClassVar[dict[str, type["Tagged"]]]
+
+    def __init_subclass__(cls, **keywords: Any):  # Any: pydantic's settings of a class
+        super().__init_subclass__(**keywords)
+        cls._is_group = Tagged in cls.__bases__
+        if cls._is_group:
+            cls._known = {}
+            return
+        for value in get_args(inspect.get_annotations(cls).get(cls.TAG)):
+            other = cls._known.setdefault(value, cls)
+            if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise ConfigError(f"{cls.__name__} and {other.__name__} both have {cls.TAG} = {value!r}; rename one")
+            cls._known[value] = cls
+
+    def __new__(cls: type[T], **values: Any) -> T:
+        """Make the alternative that values name."""
+        return object.__new__(cls.chosen(values) if cls._is_group else cls)
+
+    def __init__(self, **values: Any):  # Any: pydantic checks the types
+        own = self.tags()
+        default = type(self).model_fields[self.TAG].default
+        named = values.get(self.TAG, default if default in own else own[0] if len(own) == 1 else None)
+        if own and named not in own:
+            raise SettingsError([Problem(self.TAG, repr(named), f"expected {' or '.join(map(repr, own))}")])
+        if own and named != self.group().model_fields[self.TAG].default:
+            values = {self.TAG: named, **values}  # always set, so that what is saved says which alternative it is
+        super().__init__(**values)
+
+    @classmethod
+    def group(cls) -> type["Tagged"]:
+        """Return the group that this is, or is an alternative of."""
+        return next(model for model in cls.__mro__ if issubclass(model, Tagged) and model._is_group)
+
+    @classmethod
+    def alternatives(cls) -> Mapping[str, type["Tagged"]]:
+        """Return the class of each value of the tag."""
+        return cls._known
+
+    @classmethod
+    def tags(cls) -> list[str]:
+        """Return the values of the tag that mean this class."""
+        return [value for value, model in cls.alternatives().items() if model is cls]
+
+    @classmethod
+    def chosen(cls: type[T], values: Mapping[str, Any]) -> type[T]:
+        """Return the class of the alternative that values name, or else of the default one.
+
+        Raises:
+            SettingsError: If there is none of that name.
+        """
+        named, known = values.get(cls.TAG, cls.group().model_fields[cls.TAG].default), cls.alternatives()
+        if isinstance(named, str) and named in known:
+            return known[named]  # pyright: ignore[reportReturnType] (all are of this group)
+        near = nearest_names(named, known) if isinstance(named, str) else []
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"expected one of {', '.join(known)}"
+        raise SettingsError([Problem(cls.TAG, repr(named), hint)])
+
+    def _with_tag(self: T, values: Mapping[str, Any]) -> type[T]:
+        return self.chosen(values) if self.TAG in values else type(self)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        if not cls._is_group:
+            return handler(source)
+        whole = core_schema.simple_ser_schema("any")  # of the alternative, not of the group
+        return core_schema.no_info_plain_validator_function(cls._parsed, serialization=whole)
+
+    @classmethod
+    def _parsed(cls, value: object) -> "Tagged":
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            raise ValueError(f"expected settings with a {cls.TAG}, say {cls.TAG} = {next(iter(cls.alternatives()))!r}")
+        return cls.parse(value)
 
 
 def absolute(path: Path | None) -> Path | None:
@@ -192,44 +274,12 @@ def read_settings(model: type[S], path: Path, presets: Sequence[str] = ()) -> S:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def value_at(settings: Settings, path: str) -> Any:
+def value_at(settings: BaseModel, path: str) -> Any:
     """Return the setting at a dotted path."""
     value: Any = settings
     for name in path.split("."):
         value = getattr(value, name)
     return value
-
-
-def all_needs(model: type[BaseModel]) -> Iterator[tuple[str, Needs]]:
-    """Return (path of a setting or a group, what it needs) for the whole tree."""
-    if issubclass(model, Settings):
-        yield from ((path, needs) for path, several in model.NEEDS.items() for needs in several)
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from ((f"{name}.{path}", needs.inside(name)) for path, needs in all_needs(field.annotation))
-
-
-def check_given(settings: Settings, given: Iterable[str]) -> None:
-    """Refuse, or warn about, settings that the user gave and that have no effect.
-
-    Args:
-        settings: All settings. One that comes from a preset may be without effect: nobody asked for it.
-        given: Paths of those that the user gave, on the command line or by keyword.
-
-    Raises:
-        ConfigError: If a setting that surely was meant to have an effect has none.
-    """
-    needed = list(all_needs(type(settings)))
-    refused = []
-    for path in given:
-        missed = [n for place, n in needed if path == place or path.startswith(f"{place}.") if not n.met(settings)]
-        for needs in sorted(missed, key=lambda n: not n.refused)[:1]:  # one sentence a setting, the gravest
-            if needs.refused:
-                refused.append(needs.sentence(path, settings))
-            else:
-                log.warning("%s", needs.sentence(path, settings))
-    if refused:
-        raise ConfigError("; ".join(refused))
 
 
 def given_paths(values: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -241,29 +291,166 @@ def given_paths(values: Mapping[str, Any], prefix: str = "") -> list[str]:
     return paths
 
 
-def _problems(model: type[BaseModel], error: ValidationError) -> list[Problem]:
-    return [problem for e in error.errors() for problem in _describe(model, e)]
+def check_paths(settings: Settings, paths: Sequence[str]) -> None:
+    """Refuse paths of settings that do not exist, or not in the chosen alternatives.
+
+    Raises:
+        SettingsError: Naming each.
+    """
+    problems = []
+    for path in paths:
+        *groups, name = path.split(".")
+        inside: Any = settings
+        for place, group in enumerate(groups):
+            below = getattr(inside, group, None)
+            if not isinstance(below, Settings):
+                groups, name = groups[:place], ".".join([*groups[place:], name])
+                break
+            inside = below
+        if name not in type(inside).model_fields:
+            found = _unknown(type(inside), name, inside.model_dump())
+            problems += [problem.inside(".".join(groups)) for problem in found]
+    if problems:
+        raise SettingsError(problems)
 
 
-def _describe(model: type[BaseModel], error: Any) -> list[Problem]:
+def setting_paths(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """Return the dotted path of every setting in the tree, in whichever alternatives it is."""
+    paths: dict[str, None] = {}
+    for part in classes_of(model):
+        for name, field in part.model_fields.items():
+            kind = group_class(field.annotation)
+            found = [prefix + name] if kind is None else setting_paths(kind, f"{prefix}{name}.")
+            paths |= dict.fromkeys(found)
+    return list(paths)
+
+
+SYNONYMS = {
+    **dict.fromkeys(("snr", "noise", "noise_db", "sigma", "ebn0"), ("snr_db",)),
+    **dict.fromkeys(("lr", "eta", "step_size", "rate"), ("learning_rate",)),
+    **dict.fromkeys(("clients", "num_clients", "devices", "num_devices", "users"), ("devices.total",)),
+    **dict.fromkeys(("num_rounds", "iterations", "communication_rounds"), ("rounds",)),
+    **dict.fromkeys(("wd", "l2"), ("weight_decay",)),
+    **dict.fromkeys(("batch", "batchsize", "bs"), ("batch_size", "batch_slots")),
+    **dict.fromkeys(("scheme", "algorithm", "method"), ("uplink.name",)),
+    **dict.fromkeys(("receive_antennas", "num_antennas", "rx", "mimo"), ("antennas",)),
+    **dict.fromkeys(("rician", "k_factor"), ("rician_factor",)),
+    **dict.fromkeys(("iid", "non_iid", "heterogeneity", "dirichlet"), ("partition.kind", "alpha")),
+    **dict.fromkeys(("byzantine", "attack", "attackers", "malicious"), ("corruption.kind", "fraction")),
+    **dict.fromkeys(
+        ("num_active", "active", "sampling", "client_fraction"), ("participation.kind", "participation.number")
+    ),
+    **dict.fromkeys(("codebook_size", "num_centroids"), ("num_codewords",)),
+    **dict.fromkeys(("optim", "server_optimizer"), ("local.optimizer", "server.kind")),
+    **dict.fromkeys(("network", "architecture"), ("model.name",)),
+    **dict.fromkeys(("gpu", "cuda"), ("device",)),
+    **dict.fromkeys(("random_seed", "rng"), ("seed",)),
+}
+"""Words that people say, and how the path of a setting that they may mean ends."""
+
+
+def similar_paths(model: type[BaseModel], path: str) -> list[str]:
+    """Return the settings that somebody may mean who wrote a path that does not exist, likeliest first."""
+    known, (group, _, name) = setting_paths(model), path.rpartition(".")
+    ends = SYNONYMS.get(name.lower(), ())
+    meant = [p for end in ends for p in known if f".{p}".endswith(f".{end}") and p.startswith(group)]
+    return meant[:3] or difflib.get_close_matches(path, known, n=3, cutoff=0.5)
+
+
+def classes_of(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Return the class itself, or the group and then each of its alternatives."""
+    yield model
+    if issubclass(model, Tagged) and model.group() is model:
+        yield from dict.fromkeys(model.alternatives().values())
+
+
+def group_class(annotation: Any) -> type[BaseModel] | None:
+    """Return the class of a field that is a group of settings; None for other fields."""
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def bounds(field: FieldInfo) -> dict[str, float]:
+    """Return the limits of a number by pydantic's names for them: ge and gt below, le and lt above."""
+    found: dict[str, float] = {}
+    for limit in [*field.metadata, *_limits(field.annotation)]:
+        found |= {name: getattr(limit, name) for name in ("ge", "gt", "le", "lt") if hasattr(limit, name)}
+    return found
+
+
+def range_of(field: FieldInfo) -> str:
+    """Say which numbers a setting takes, and which words in place of one."""
+    found = bounds(field)
+    low = _written(found["ge"]) if "ge" in found else f"more than {_written(found['gt'])}" if "gt" in found else ""
+    high = _written(found["le"]) if "le" in found else f"less than {_written(found['lt'])}" if "lt" in found else ""
+    words = [
+        repr(word) for part in get_args(field.annotation) if get_origin(part) is Literal for word in get_args(part)
+    ]
+    return " or ".join([*words, f"{low} to {high}" if low and high else low or high])
+
+
+def _written(number: float) -> str:
+    return f"{number:,}" if isinstance(number, int) else f"{number:g}"
+
+
+def _limits(annotation: Any) -> Iterator[Any]:
+    """Return what annotations inside a union say of its numbers."""
+    for part in get_args(annotation):
+        for said in getattr(part, "__metadata__", ()):
+            yield from said.metadata if isinstance(said, FieldInfo) else [said]
+        yield from _limits(part)
+
+
+OUT_OF_RANGE = {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}
+"""What pydantic calls a number outside its range."""
+
+
+def _group_at(settings: Settings, model: type[Settings], name: str, given: Mapping[str, Any]) -> Settings:
+    """Return the group in which values are changed: as given whole, as it was, or the default of a new alternative."""
+    field = model.model_fields[name]
+    value = given.get(name, getattr(settings, name, field.get_default(call_default_factory=True, validated_data={})))
+    kind = group_class(field.annotation)
+    if isinstance(value, Mapping) and kind is not None and issubclass(kind, Settings):
+        value = kind.parse(value)
+    if not isinstance(value, Settings):
+        raise LookupError(name)
+    return value
+
+
+def _problems(model: type[BaseModel], error: ValidationError, values: Mapping[str, Any]) -> list[Problem]:
+    found: list[Problem] = []
+    for e in error.errors():
+        name, *inside = e["loc"] or ("",)
+        field = model.model_fields.get(str(name))
+        if (
+            field is not None and inside and isinstance(inside[0], str) and bounds(field)
+        ):  # a number, or a word: one sentence
+            found += [Problem(str(name), repr(values[str(name)]), f"expected {range_of(field)}")]
+        else:
+            found += _describe(model, e, values)
+    return list(dict.fromkeys(found))
+
+
+def _describe(model: type[BaseModel], error: Any, values: Mapping[str, Any]) -> list[Problem]:
     path = ".".join(str(part) for part in error["loc"])
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, SettingsError):  # from a group further down, which has said it all
         return [problem.inside(path) for problem in cause.problems]
     if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(path, setting_paths(model), n=3, cutoff=0.5)
-        return [Problem(path, None, f"did you mean {' or '.join(near)}?" if near else "see --help for all settings")]
+        return _unknown(model, path, values)
     reason = error["msg"].removeprefix("Value error, ")
+    if error["type"] in OUT_OF_RANGE and (field := model.model_fields.get(str(error["loc"][0]))):
+        reason = f"expected {range_of(field)}"
     return [Problem(path, repr(error["input"]), f"{reason[0].lower()}{reason[1:]}" if path else reason)]
 
 
-def setting_paths(model: type[BaseModel], prefix: str = "") -> list[str]:
-    """Return the dotted path of every setting in the tree."""
-    paths: list[str] = []
-    for name, field in model.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            paths += setting_paths(kind, f"{prefix}{name}.")
-        else:
-            paths.append(prefix + name)
-    return paths
+def _unknown(model: type[BaseModel], path: str, values: Mapping[str, Any]) -> list[Problem]:
+    """Say that there is no such setting, and where there is one."""
+    if issubclass(model, Tagged):
+        name = path.partition(".")[0]
+        homes = tuple(value for value, other in model.alternatives().items() if name in other.model_fields)
+        if homes and name not in model.model_fields:
+            chosen = values.get(model.TAG, model.model_fields[model.TAG].default)
+            return [Elsewhere(path, None, "", model.TAG, chosen, homes)]
+        model = model.group()
+    near = similar_paths(model, path)
+    return [Problem(path, None, f"did you mean {' or '.join(near)}?" if near else "see --help for all settings")]

@@ -37,10 +37,33 @@ class Source:
         return self.url.rsplit("/", 1)[-1]
 
 
+_MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist/"
 _FASHION_MNIST = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
 
 SOURCES: Mapping[str, tuple[Source, ...]] = {
     "digits": (),  # comes with scikit-learn
+    "mnist": (
+        Source(
+            _MNIST + "train-images-idx3-ubyte.gz",
+            9_912_422,
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        ),
+        Source(
+            _MNIST + "train-labels-idx1-ubyte.gz",
+            28_881,
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        ),
+        Source(
+            _MNIST + "t10k-images-idx3-ubyte.gz",
+            1_648_877,
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        ),
+        Source(
+            _MNIST + "t10k-labels-idx1-ubyte.gz",
+            4_542,
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        ),
+    ),
     "fashion-mnist": (
         Source(
             _FASHION_MNIST + "train-images-idx3-ubyte.gz",
@@ -97,7 +120,7 @@ def fetch(
     if name not in sources:
         raise errors.unknown_name("dataset", name, sources)
     folder = data.data_directory(directory) / name
-    found = data.locate(name, directory)
+    found = data.locate_files(name, directory)
     if found is not None and not any((folder / source.filename).exists() for source in sources[name]):
         return found  # not by us: its owner put it there
     done, total = 0, sum(source.size for source in sources[name])

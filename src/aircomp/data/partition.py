@@ -1,8 +1,8 @@
-"""Who holds which training samples: the base station's own set, then equal sets for all devices (Sec. II, Sec. IV)."""
+"""Who holds which training samples: the base station's own set, then those of all devices (Sec. II, Sec. IV)."""
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -10,24 +10,57 @@ from pydantic import Field
 from torch import Tensor
 
 from aircomp.common.rng import as_global
-from aircomp.common.settings import NeedsTable, Settings, needs
+from aircomp.common.settings import Tagged
 from aircomp.errors import ConfigError, ShapeError
 
 
-class PartitionSettings(Settings):
+class PartitionSettings(Tagged):
     """How the training set is divided."""
 
-    NEEDS: ClassVar[NeedsTable] = {"iid_fraction": needs("kind", "shards"), "alpha": needs("kind", "dirichlet")}
-
-    kind: Literal["shards", "iid", "dirichlet"] = "shards"
-    """shards: the paper's mixture of random and label-sorted samples; iid: random; dirichlet: random class shares."""
-    iid_fraction: float = Field(default=0.2, ge=0, le=1)
-    """shards: the part of the devices' samples that is assigned at random (paper: 0.2)."""
-    alpha: float = Field(default=0.5, gt=0)
-    """dirichlet: concentration; small gives devices of few classes, large gives devices that are alike."""
-    base_station_samples: int | None = Field(default=None, ge=1)
+    kind: str = "shards"
+    """shards: the paper's mixture of random and label-sorted samples; iid: random; dirichlet: random class shares;
+    quantity: random sizes; power-law: sizes that fall as a power of the device's number. The last two deal random samples."""
+    base_station_samples: int | None = Field(default=None, ge=1, le=10**9)
     """Samples of the base station's own set; by default as many as a device would get if it counted as one more
     device."""
+
+
+class Shards(PartitionSettings):
+    """The paper's mixture of random and label-sorted samples."""
+
+    kind: Literal["shards"] = "shards"
+    iid_fraction: float = Field(default=0.2, ge=0, le=1)
+    """The part of the devices' samples that is assigned at random (paper: 0.2)."""
+
+
+class Iid(PartitionSettings):
+    """Random samples, equally many."""
+
+    kind: Literal["iid"] = "iid"
+
+
+class Dirichlet(PartitionSettings):
+    """Random class shares, equally many samples."""
+
+    kind: Literal["dirichlet"] = "dirichlet"
+    alpha: float = Field(default=0.5, ge=1e-6, le=1e6)
+    """Concentration; small gives devices of few classes, large gives devices that are alike."""
+
+
+class Quantity(PartitionSettings):
+    """Random samples, sizes from a Dirichlet distribution."""
+
+    kind: Literal["quantity"] = "quantity"
+    alpha: float = Field(default=0.5, ge=1e-6, le=1e6)
+    """Concentration; small gives sizes that differ much. Every device has a sample at least."""
+
+
+class PowerLaw(PartitionSettings):
+    """Random samples, sizes that fall as a power of the device's number."""
+
+    kind: Literal["power-law"] = "power-law"
+    exponent: float = Field(default=1.0, ge=0, le=5)
+    """Device k, from 1, has a share of k^-exponent. Every device has a sample at least."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +69,8 @@ class Partition:
 
     base_station: Int[Tensor, " bs_samples"]
     """The base station's own set (paper: D_0)."""
-    devices: Int[Tensor, "devices samples"]
-    """One device a row, all of the same size (paper: D_k)."""
+    devices: tuple[Int[Tensor, " _"], ...]
+    """Of each device (paper: D_k, all of the same size)."""
 
     def class_counts(self, labels: Int[Tensor, " dataset"], num_classes: int) -> Int[Tensor, "holders classes"]:
         """Count each holder's samples of each class; row 0 is the base station.
@@ -45,17 +78,16 @@ class Partition:
         Raises:
             ShapeError: If a held label is not in `0 … num_classes - 1`.
         """
-        base, devices = labels[self.base_station].long(), labels[self.devices].long()
-        held = torch.cat([base, devices.flatten()])
+        holders = [self.base_station, *self.devices]
+        sizes = torch.tensor([len(rows) for rows in holders], device=labels.device)
+        held = labels[torch.cat(holders)].long()
         if held.min() < 0 or held.max() >= num_classes:
             raise ShapeError(
                 f"labels run from {int(held.min())} to {int(held.max())}; "
                 f"expected 0 to {num_classes - 1} for {num_classes} classes"
             )
-        rows = torch.arange(len(devices), device=devices.device)[:, None]
-        flat = (rows * num_classes + devices).flatten()
-        per_device = torch.bincount(flat, minlength=len(devices) * num_classes).reshape(-1, num_classes)
-        return torch.cat([torch.bincount(base, minlength=num_classes)[None], per_device])
+        rows = torch.arange(len(holders), device=labels.device).repeat_interleave(sizes)
+        return torch.bincount(rows * num_classes + held, minlength=len(holders) * num_classes).view(-1, num_classes)
 
 
 def split(
@@ -66,10 +98,10 @@ def split(
     rng: torch.Generator,
     base_station: bool = True,
 ) -> Partition:
-    """Draw the base station's set at random, then divide what remains equally among the devices.
+    """Draw the base station's set at random, then divide what remains among the devices.
 
-    All devices hold equally many samples. What cannot be divided stays unused: fewer than `num_devices` samples of
-    each part. (`shards` has two parts, a random and a sorted one.)
+    Under `shards`, `iid` and `dirichlet` all devices hold equally many samples. What cannot be divided stays unused: fewer
+    than `num_devices` samples of each part. (`shards` has two parts, a random and a sorted one.)
 
     Args:
         labels: The class of every training sample.
@@ -91,19 +123,33 @@ def split(
         )
     shuffled = _shuffle(len(labels), rng).to(labels.device)
     base, rest = shuffled[:num_base], shuffled[num_base:]
-    match settings.kind:
-        case "shards":
-            devices = _shards(rest, labels, num_devices, settings.iid_fraction)
-        case "iid":
-            devices = _deal(rest, num_devices)
-        case "dirichlet":
-            devices = _dirichlet(rest, labels, num_devices, settings.alpha, rng)
-    if devices.shape[1] == 0:
+    match settings:
+        case Shards():
+            devices = tuple(_shards(rest, labels, num_devices, settings.iid_fraction))
+        case Dirichlet():
+            devices = tuple(_dirichlet(rest, labels, num_devices, settings.alpha, rng))
+        case Quantity():
+            shares = _log_gamma_variates(1, num_devices, settings.alpha, rng)[0].softmax(0)
+            devices = rest.split(_sizes(shares, len(rest)))
+        case PowerLaw():
+            shares = torch.arange(1, num_devices + 1, dtype=torch.float64) ** -settings.exponent
+            devices = rest.split(_sizes(shares / shares.sum(), len(rest)))
+        case _:
+            devices = tuple(_deal(rest, num_devices))
+    if not all(len(rows) for rows in devices):
         raise ConfigError(
             f"{len(rest)} samples in two parts leave {num_devices} devices without any; "
             "use fewer devices, more data or an iid_fraction of 0 or 1"
         )
     return Partition(base_station=base, devices=devices)
+
+
+def _sizes(shares: Float[Tensor, " devices"], total: int) -> list[int]:
+    """Return whole numbers near the shares of a total, at least one each: the largest remainders are rounded up."""
+    wanted = 1 + shares.double() * (total - len(shares))
+    sizes = wanted.floor()
+    sizes[(wanted - sizes).argsort(descending=True, stable=True)[: total - int(sizes.sum())]] += 1
+    return [int(size) for size in sizes]
 
 
 def _shuffle(count: int, rng: torch.Generator) -> Int[Tensor, " count"]:

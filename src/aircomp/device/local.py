@@ -1,39 +1,63 @@
-"""Local training on one device (Sec. II-A): E epochs or steps of SGD from the global model, and the difference."""
+"""Local training on one device (Sec. II-A): E epochs or steps from the global model, and the difference.
 
-from collections.abc import Callable
+One loop for every task: an objective turns a batch into a loss, an optimiser turns its gradient into a step.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from pydantic import Field, model_validator
-from torch import Tensor
+from pydantic import Field, PrivateAttr, model_validator
+from torch import Tensor, nn
 
-from aircomp.common.settings import NeedsTable, Settings, needs
+from aircomp.common.boundary import blaming
+from aircomp.common.checks import check_number, describe, part_name
+from aircomp.common.settings import Settings
 from aircomp.device.update import FlatModel
+from aircomp.errors import ConfigError, ShapeError, unknown_name
 
 Precision = Literal["float32", "bfloat16"]
+Optimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+"""Makes the optimiser of some parameters."""
+Schedule = Callable[[int], float]
+"""The learning rate of a round, from 0, over that of the settings."""
+OPTIMIZERS = {
+    name.lower(): kind
+    for name, kind in vars(torch.optim).items()
+    if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
+}
+"""torch's own, by name."""
 
 
 class LocalSettings(Settings):
-    """How a device trains between two rounds."""
+    """How a device trains between two rounds.
 
-    NEEDS: ClassVar[NeedsTable] = {"epochs": needs("steps", 0)}
+    From Python, `optimizer` may be a function of the parameters that returns a torch optimiser, and `schedule` a function of
+    the round, from 0, that returns a factor of the learning rate.
+    """
 
-    epochs: int = Field(default=1, ge=0)
-    """Passes over the device's data; the authors' recipe has 3. Ignored when steps is set."""
-    steps: int = Field(default=0, ge=0)
-    """Number of SGD steps, E in the paper; 0 means: count in epochs."""
-    batch_size: int = Field(default=20, ge=1)
+    epochs: int | None = Field(default=None, ge=1, le=10_000)
+    """Passes over the device's data; one if neither this nor steps is given. The authors' recipe has 3."""
+    steps: int | None = Field(default=None, ge=1, le=10**6)
+    """Number of steps, E in the paper; in place of epochs."""
+    batch_size: int = Field(default=20, ge=1, le=10**6)
     """Samples of one step (the authors' recipes have 16 to 20)."""
-    learning_rate: float = Field(default=0.01, gt=0)
+    optimizer: str = "sgd"
+    """The optimiser, started anew each round: sgd (the paper's), or any of torch.optim by its name, say adamw."""
+    learning_rate: float = Field(default=0.01, gt=0, le=1000)
     """Local learning rate."""
+    decay: float = Field(default=1.0, ge=1e-6, le=1)
+    """What the learning rate is multiplied with from round to round."""
+    schedule: str = ""
+    """The function of the round that a run from Python multiplied the learning rate with."""
     momentum: float = Field(default=0.0, ge=0, lt=1)
-    """Momentum of the local SGD, started anew each round."""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """L2 penalty, added to the gradient."""
-    clip_norm: float = Field(default=0.0, ge=0)
+    """Momentum of the optimisers that have one, started anew each round."""
+    weight_decay: float = Field(default=0.0, ge=0, le=1)
+    """L2 penalty, added to the gradient; of adamw its own weight decay."""
+    clip_norm: float = Field(default=0.0, ge=0, le=1e9)
     """Largest norm of a step's gradient; 0 does not clip."""
     data_fraction: float = Field(default=1.0, gt=0, le=1)
     """Share of the device's data drawn at random each round (0.8 in the authors' recipe)."""
@@ -43,12 +67,83 @@ class LocalSettings(Settings):
     precision: Precision = "float32"
     """Numbers that the model computes with. bfloat16 keeps 8 bits of every activation and is faster on processors that
     have it; weights, losses and steps stay float32."""
+    _make: Optimizer | None = PrivateAttr(default=None)
+    _factor: Schedule | None = PrivateAttr(default=None)
+
+    def __init__(self, **values: Any):  # Any: pydantic checks the types
+        own = {name: values[name] for name in ("optimizer", "schedule") if callable(values.get(name))}
+        super().__init__(**values | {name: part_name(part) for name, part in own.items()})
+        self._make, self._factor = own.get("optimizer"), own.get("schedule")
 
     @model_validator(mode="after")
-    def _trains_at_all(self) -> "LocalSettings":
-        if self.epochs == 0 and self.steps == 0:
-            raise ValueError("epochs and steps are both 0, so devices would never train; set one of them")
+    def _counts_one_way(self) -> "LocalSettings":
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError(f"epochs = {self.epochs} and steps = {self.steps} were given; expected one of them")
         return self
+
+    @property
+    def functions(self) -> tuple[Any, ...]:
+        """The user's own functions among them."""
+        return tuple(part for part in (self._make, self._factor) if part is not None)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether a step is one on whole vectors: plain SGD."""
+        return self._make is None and self.optimizer == "sgd"
+
+    def check_functions(self) -> None:
+        """Refuse an optimiser that nobody knows, and functions of a run from Python that are not here.
+
+        Raises:
+            ConfigError: Naming it.
+        """
+        if self._make is None and self.optimizer.lower() not in OPTIMIZERS:
+            raise unknown_name("optimizer", self.optimizer, OPTIMIZERS)
+        if self.schedule and self._factor is None:
+            raise ConfigError(f"local.schedule = {self.schedule!r} is a function of Python; give it as an object")
+        self.rate(0)
+
+    def rate(self, round_index: int) -> float:
+        """Return the learning rate of a round."""
+        with blaming(self._factor):
+            factor = 1.0 if self._factor is None else self._factor(round_index)
+        check_number(f"the factor that the schedule returned for round {round_index + 1}", factor, low=0, high=1e9)
+        return self.learning_rate * self.decay**round_index * factor
+
+    def make_optimizer(self, parameters: Iterable[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+        """Return an optimiser of torch, with the learning rate of a round.
+
+        Raises:
+            ConfigError: If the user's own function returns something else, or momentum was given to one without.
+        """
+        if self._make is not None:
+            with blaming(self._make):
+                made = self._make(list(parameters))
+            if not isinstance(made, torch.optim.Optimizer):
+                raise ConfigError(f"{self.optimizer} returned {describe(made)}; expected a torch.optim.Optimizer")
+            for group in made.param_groups:
+                group["lr"] = group["lr"] * (rate / self.learning_rate)
+            return made
+        options = {"momentum": self.momentum} if self.momentum else {}
+        options |= {"weight_decay": self.weight_decay} if self.weight_decay else {}
+        try:
+            kind: Any = OPTIMIZERS[self.optimizer.lower()]  # Any: the base class takes no options
+            return kind(parameters, lr=rate, **options)
+        except TypeError:
+            raise ConfigError(
+                f"local.optimizer = {self.optimizer!r} does not take {' and '.join(options) or 'a learning rate alone'}; "
+                "leave that out, or give a function that makes the optimiser"
+            ) from None
+
+    def changed(self, **values: Any) -> "LocalSettings":
+        """Return a copy with values replaced; steps take the place of the epochs of a preset, and the other way round."""
+        for one, other in (("epochs", "steps"), ("steps", "epochs")):
+            if values.get(one) is not None:
+                values = {other: None} | values
+        made = super().changed(**values)
+        made._make = self._make if made.optimizer == self.optimizer else made._make
+        made._factor = self._factor if made.schedule == self.schedule else made._factor
+        return made
 
 
 @dataclass(frozen=True)
@@ -63,46 +158,145 @@ class LocalResult:
     """Samples seen, with repetition."""
 
 
-Prepare = Callable[[Tensor, torch.Generator], Tensor]
-"""Turns a raw batch of images into the model's input: augmentation and normalisation."""
+@runtime_checkable
+class Samples(Protocol):
+    """What a device trains on."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, places: Int[Tensor, " batch"], rng: torch.Generator | None = None) -> Any:
+        """Return the samples at some places; with a generator they are for training."""
+
+
+Loss = Callable[[Any, Any], Tensor]
+"""Of a model's outputs and the targets."""
+Step = Callable[[nn.Module, Any], Tensor]
+"""Of a model and a batch; returns the loss."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What training makes small: a loss of outputs and targets, or a step of the user's own."""
+
+    loss: Loss | None = F.cross_entropy
+    step: Step | None = None
+
+    def __call__(self, module: nn.Module, batch: Any, place: torch.device, precision: Precision = "float32") -> Tensor:
+        """Return a batch's loss, one number.
+
+        Raises:
+            ShapeError: If the user's function returns something else.
+        """
+        with reduced(place, precision):
+            if self.step is not None:
+                moved_batch = moved(batch, place)
+                with blaming(self.step):
+                    loss = self.step(module, moved_batch)
+                return _one_number(loss, part_name(self.step))
+            inputs, targets = pair_of(batch)
+            with blaming(module):
+                outputs = module(moved(inputs, place))
+        if precision != "float32" and isinstance(outputs, Tensor):
+            outputs = outputs.float()
+        return self.of_outputs(outputs, moved(targets, place))
+
+    def of_outputs(self, outputs: Any, targets: Any) -> Tensor:
+        """Return the loss of what a model gave.
+
+        Raises:
+            ShapeError: If the user's function returns something else than one number.
+        """
+        assert self.loss is not None  # one of both is given
+        with blaming(self.loss):
+            loss = self.loss(outputs, targets)
+        return _one_number(loss, part_name(self.loss))
+
+
+def pair_of(batch: Any) -> tuple[Any, Any]:
+    """Return inputs and targets.
+
+    Raises:
+        ShapeError: If a batch is no such pair.
+    """
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return batch[0], batch[1]
+    raise ShapeError(
+        f"a batch is {describe(batch)}; expected a pair (inputs, targets), so let collate return one, or give step="
+    )
+
+
+def moved(value: Any, place: torch.device) -> Any:
+    """Return a batch with all its tensors on a device."""
+    if isinstance(value, Tensor):
+        return value.to(place)
+    if isinstance(value, dict):
+        return {name: moved(each, place) for name, each in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(moved(each, place) for each in value))
+    if isinstance(value, tuple | list):
+        return type(value)(moved(each, place) for each in value)
+    return value
+
+
+def _one_number(loss: Any, name: str) -> Tensor:
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.is_floating_point():
+        raise ShapeError(f"{name} returned {describe(loss)}; expected one number, say the mean over the batch")
+    return loss.reshape(())
 
 
 def train(
     model: FlatModel,
     weights: Float[Tensor, " params"],
     buffers: Float[Tensor, " buffers"],
-    images: Tensor,
-    labels: Int[Tensor, " samples"],
+    samples: Samples,
     settings: LocalSettings,
-    prepare: Prepare,
+    objective: Objective,
     *,
     rng: torch.Generator,
+    round_index: int = 0,
 ) -> LocalResult:
     """Train from the global `weights` on one device's samples and return the update Δw."""
     model.load(weights, buffers)
+    start = weights if model.has_views else model.read_weights()  # the latter are rounded
     model.module.train()
-    velocity = torch.zeros_like(weights) if settings.momentum else None
+    take_step = stepper(model, settings, settings.rate(round_index))
     total = torch.zeros((), device=weights.device)
-    batches = batch_indices(len(labels), settings, rng=rng)
-    for batch in batches:
-        batch = batch.to(images.device)
-        inputs = prepare(images[batch], rng).to(weights.device)
-        with reduced(weights.device, settings.precision):
-            logits = model.module(inputs)
-        loss = F.cross_entropy(logits.to(weights.dtype), labels[batch].to(weights.device))
-        model.gradient.zero_()
+    batches = batch_indices(len(samples), settings, rng=rng)
+    for places in batches:
+        loss = objective(model.module, samples.batch(places, rng), weights.device, settings.precision)
+        model.zero_gradient()
         loss.backward()
-        if settings.clip_norm:
-            model.gradient.mul_(clip_factor(model.gradient.norm(), settings.clip_norm))
-        sgd_step(model.weights, model.gradient, velocity, settings)
+        take_step()
         total += loss.detach()
     model.check_idle()
     return LocalResult(
-        update=model.weights - weights,
+        update=model.read_weights() - start,
         buffers=model.read_buffers(),
         loss=total.item() / len(batches),
         num_samples=sum(len(b) for b in batches),
     )
+
+
+def stepper(model: FlatModel, settings: LocalSettings, rate: float) -> Callable[[], None]:
+    """Return what takes a step: SGD on the flat vectors, or an optimiser of torch on their views."""
+    if settings.is_flat and model.has_views:
+        velocity = torch.zeros_like(model.weights) if settings.momentum else None
+
+        def take_flat_step() -> None:
+            if settings.clip_norm:
+                model.gradient.mul_(clip_factor(model.gradient.norm(), settings.clip_norm))
+            sgd_step(model.weights, model.gradient, velocity, settings, rate)
+
+        return take_flat_step
+    parameters = model.parameters()
+    optimizer = settings.make_optimizer(parameters, rate)
+
+    def take_step() -> None:
+        if settings.clip_norm:
+            nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
+        optimizer.step()
+
+    return take_step
 
 
 def reduced(device: torch.device, precision: Precision) -> torch.autocast:
@@ -116,13 +310,13 @@ def clip_factor(norm: Float[Tensor, "*copies"], limit: float) -> Float[Tensor, "
 
 
 @torch.no_grad()
-def sgd_step(weights: Tensor, gradient: Tensor, velocity: Tensor | None, settings: LocalSettings) -> None:
+def sgd_step(weights: Tensor, gradient: Tensor, velocity: Tensor | None, settings: LocalSettings, rate: float) -> None:
     """Take one SGD step in place: weight decay, momentum, in PyTorch's order of operations."""
     if settings.weight_decay:
         gradient.add_(weights, alpha=settings.weight_decay)
     if velocity is not None:
         gradient = velocity.mul_(settings.momentum).add_(gradient)
-    weights.add_(gradient, alpha=-settings.learning_rate)
+    weights.add_(gradient, alpha=-rate)
 
 
 def batch_sizes(num_samples: int, settings: LocalSettings) -> list[int]:
@@ -133,12 +327,12 @@ def batch_sizes(num_samples: int, settings: LocalSettings) -> list[int]:
 
 
 def num_steps(num_samples: int, settings: LocalSettings) -> int:
-    """Return how many SGD steps a device with so many samples takes in a round.
+    """Return how many steps a device with so many samples takes in a round.
 
     >>> num_steps(1_220, LocalSettings(epochs=3, data_fraction=0.8, batch_size=20))
     147
     """
-    return settings.steps or settings.epochs * -(-_num_used(num_samples, settings) // settings.batch_size)
+    return settings.steps or (settings.epochs or 1) * -(-_num_used(num_samples, settings) // settings.batch_size)
 
 
 def batch_indices(num_samples: int, settings: LocalSettings, *, rng: torch.Generator) -> list[Tensor]:

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from aircomp.device.local import LocalResult, LocalSettings, Prepare, batch_indices, clip_factor, reduced, sgd_step
+from aircomp.device.local import LocalResult, LocalSettings, Samples, batch_indices, clip_factor, reduced, sgd_step
 from aircomp.device.update import FlatModel
 
 WIDTHS = {
@@ -36,23 +36,33 @@ def train_together(
     model: "WideModel",
     weights: Float[Tensor, " params"],
     buffers: Sequence[Float[Tensor, " buffers"]],
-    images: Sequence[Tensor],
-    labels: Sequence[Int[Tensor, " samples"]],
+    samples: Sequence[Samples],
     settings: LocalSettings,
-    prepare: Prepare,
     *,
     rngs: Sequence[torch.Generator],
+    round_index: int = 0,
 ) -> list[LocalResult]:
-    """Train one device a copy, as `aircomp.device.local.train` does one by one; all have the same sizes of batches."""
+    """Train one device a copy, as `aircomp.device.local.train` does one by one; all have the same sizes of batches.
+
+    Args:
+        model: The copies.
+        weights: The global ones.
+        buffers: Of each device.
+        samples: Images and labels of each device.
+        settings: How to train, by SGD.
+        rngs: One for each device.
+        round_index: Sets the learning rate.
+    """
     model.load(weights, buffers)
     model.module.train()
     velocity = torch.zeros_like(model.weights) if settings.momentum else None
+    rate = settings.rate(round_index)
     totals = torch.zeros(model.copies, device=weights.device)
-    schedules = [batch_indices(len(own), settings, rng=rng) for own, rng in zip(labels, rngs, strict=True)]
+    schedules = [batch_indices(len(own), settings, rng=rng) for own, rng in zip(samples, rngs, strict=True)]
     for batches in zip(*schedules, strict=True):
-        picked = list(zip(images, labels, batches, rngs, strict=True))
-        inputs = [prepare(own[batch.to(own.device)], rng) for own, _, batch, rng in picked]
-        wanted = torch.stack([own[batch.to(own.device)] for _, own, batch, _ in picked], dim=1).to(weights.device)
+        drawn = [own.batch(places, rng) for own, places, rng in zip(samples, batches, rngs, strict=True)]
+        inputs, labels = zip(*drawn, strict=True)
+        wanted = torch.stack(labels, dim=1).to(weights.device)
         with reduced(weights.device, settings.precision):
             logits = model.module(torch.cat(inputs, dim=1).to(weights.device))
         logits = logits.to(weights.dtype).unflatten(1, (model.copies, -1)).flatten(0, 1)
@@ -61,7 +71,7 @@ def train_together(
         losses.sum().backward()
         if settings.clip_norm:
             model.clip_gradients(settings.clip_norm)
-        sgd_step(model.weights, model.gradient, velocity, settings)
+        sgd_step(model.weights, model.gradient, velocity, settings, rate)
         totals += losses.detach()
     num_samples, means = sum(len(b) for b in schedules[0]), (totals / len(schedules[0])).tolist()
     after = zip(model.read_weights() - weights, model.read_buffers(), means, strict=True)
@@ -81,7 +91,7 @@ class WideModel:
 
     def __init__(self, model: FlatModel, copies: int):
         self.copies, self.module = copies, widen(model.module, copies)
-        self._parameters = list(self.module.parameters())
+        self._parameters = [p for p in self.module.parameters() if p.requires_grad]
         self._buffers = [b for b in self.module.buffers() if b.is_floating_point()]
         self.weights: Float[Tensor, " all_params"] = model.weights.new_zeros(copies * model.num_params)
         self.gradient: Float[Tensor, " all_params"] = torch.zeros_like(self.weights)

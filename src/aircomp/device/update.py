@@ -1,6 +1,6 @@
 """A model as two flat vectors: its trainable parameters, which travel over the radio, and its buffers, which do not."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -16,8 +16,10 @@ class FlatModel:
     each of the module's tensors. The order is that of `module.parameters()`, each tensor in C order; a parameter that
     several layers share is there once. Frozen parameters, and buffers that are not floating-point, keep their values.
 
+    A model with parameters in half precision has copies in place of views: it is sent in float32, and rounded when loaded.
+
     Args:
-        module: Its parameters become views; expected in float32.
+        module: Its parameters become views.
         idle: Names of trainable parameters that no gradient reaches; they are left out, as if they were frozen.
     """
 
@@ -26,12 +28,15 @@ class FlatModel:
         trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         sent = [(name, p) for name, p in trainable if name not in self.idle]
         self._idle = [(name, p) for name, p in trainable if name in self.idle]
+        self._sent = [p for _, p in sent]
         self.layer_names = [name for name, _ in sent]
+        self.layer_shapes = tuple(tuple(p.shape) for _, p in sent)
         self.layer_sizes = [p.numel() for _, p in sent]
-        self.weights: Float[Tensor, " params"] = torch.cat([p.detach().reshape(-1) for _, p in sent])
-        self.gradient: Float[Tensor, " params"] = torch.zeros_like(self.weights)
+        self.has_views = {p.dtype for p in self._sent} in ({torch.float32}, {torch.float64})
+        self.weights: Float[Tensor, " params"] = torch.cat([self._wide(p.detach()).reshape(-1) for p in self._sent])
+        self.gradient: Float[Tensor, " params"] = self.weights.new_zeros(self.num_params if self.has_views else 0)
         start = 0
-        for _, p in sent:
+        for p in self._sent if self.has_views else ():
             p.data = self.weights[start : start + p.numel()].view(p.shape)
             p.grad = self.gradient[start : start + p.numel()].view(p.shape)
             start += p.numel()
@@ -46,6 +51,23 @@ class FlatModel:
         """Number of parameters, W in the paper."""
         return self.weights.numel()
 
+    def parameters(self) -> list[nn.Parameter]:
+        """Return those that are sent."""
+        return list(self._sent)
+
+    def _wide(self, p: Tensor) -> Tensor:
+        return p if self.has_views else p.float()
+
+    def read_weights(self) -> Float[Tensor, " params"]:
+        """Return the parameters as one vector, which later steps may change."""
+        return self.weights if self.has_views else torch.cat([p.detach().float().reshape(-1) for p in self._sent])
+
+    def zero_gradient(self) -> None:
+        """Forget the gradient of the last step."""
+        self.gradient.zero_()
+        for p in () if self.has_views else self._sent:
+            p.grad = None
+
     def read_buffers(self) -> Float[Tensor, " buffers"]:
         """Return a copy of all floating-point buffers (running means and variances) as one vector."""
         if not self._buffers:
@@ -56,6 +78,10 @@ class FlatModel:
     def load(self, weights: Float[Tensor, " params"], buffers: Float[Tensor, " buffers"]) -> None:
         """Set parameters and buffers from flat vectors, and counters to what they were at the start."""
         self.weights.copy_(weights)
+        start = 0
+        for p in () if self.has_views else self._sent:
+            p.copy_(weights[start : start + p.numel()].view(p.shape))
+            start += p.numel()
         start = 0
         for place in self._buffers:
             b: Tensor = getattr(*place)
@@ -92,9 +118,14 @@ class FlatModel:
 
     def slot_layers(self, fragment_length: int) -> Int[Tensor, " slots"]:
         """Return for each slot the index of the parameter tensor that its first entry belongs to."""
-        ends = torch.tensor(self.layer_sizes).cumsum(0)
-        starts = torch.arange(0, self.num_params, fragment_length)
-        return torch.searchsorted(ends, starts, right=True)
+        return slot_layers(self.layer_sizes, fragment_length)
+
+
+def slot_layers(sizes: Sequence[int], fragment_length: int) -> Int[Tensor, " slots"]:
+    """Return for each slot the index of the parameter tensor, of such sizes, that its first entry belongs to."""
+    ends = torch.tensor(list(sizes)).cumsum(0)
+    starts = torch.arange(0, int(ends[-1]), fragment_length)
+    return torch.searchsorted(ends, starts, right=True)
 
 
 def _place(module: nn.Module, name: str) -> tuple[nn.Module, str]:

@@ -7,7 +7,7 @@ In the systematic form sums of the first uses are sums of fragments, so that wit
 the network is all there is: nomographic networks (Bouzinis et al. 2024), shared by all devices. As published every device has
 a network of its own, which also sees its channel: `devices` says how many there are.
 
-The receiver's part is `decode/analog_code.py`.
+The receiver's part is `decoders/analog_code.py`.
 """
 
 from functools import partial

@@ -6,11 +6,15 @@ A slot has $l$ uses and carries $m$ numbers. Each number is spread over all uses
 are orthonormal, so this is worth as much as sending each number $l/m$ times and combining the copies. It also works where
 $l/m$ is not an integer.
 
+Neighbours differ less in energy than numbers far apart, so some slots are much louder than others. A long interleaver puts
+the numbers of every slot together from all over the round, which makes slots alike and the peaks of the signal lower.
+
 If a device has more numbers than the round has uses, the round carries only some parameters. A seed that everybody knows
 draws them. Error feedback keeps the others.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -85,16 +89,17 @@ def _one_in_each(places: Int[Tensor, " pilots"], slots: int, uses: int, block_us
     return torch.cat([places, without]).sort().values
 
 
-def chosen_parameters(seed: Tensor, num_params: int, number: int) -> Int[Tensor, " chosen"] | None:
+def chosen_parameters(seed: Tensor | None, num_params: int, number: int) -> Int[Tensor, " chosen"] | None:
     """Return the parameters that a round carries, ascending; None: all of them.
 
     Args:
-        seed: What the base station announced.
+        seed: What the base station announced; it announces none where the round has room for all.
         num_params: Parameters of the update.
         number: How many the round has room for.
     """
     if number >= num_params:
         return None
+    assert seed is not None
     order = torch.randperm(num_params, generator=rngs.generator(int(seed), "parameters"))
     return order[:number].sort().values
 
@@ -126,6 +131,16 @@ class Carrier:
     """How many numbers a device sends, at most as many as there is room for."""
     rotation: Float[Tensor, "uses uses"]
     """Orthonormal sequences, one per row."""
+    mixed_by: int | None = None
+    """The seed of a long interleaver; None: neighbours share a slot."""
+
+    @cached_property
+    def _order(self) -> Int[Tensor, " room"] | None:
+        """Which number every place of the round has."""
+        if self.mixed_by is None:
+            return None
+        room = len(self.air.rows) * self.per_slot
+        return torch.randperm(room, generator=rngs.generator(self.mixed_by, "interleaver"))
 
     @property
     def per_slot(self) -> int:
@@ -140,7 +155,8 @@ class Carrier:
     def slots_of(self, values: Float[Tensor, "*batch numbers"]) -> Float[Tensor, "*batch data fragment"]:
         """Put numbers into slots, zeros behind the last one."""
         room = len(self.air.rows) * self.per_slot
-        return torch.nn.functional.pad(values, (0, room - values.shape[-1])).unflatten(-1, (-1, self.per_slot))
+        filled = torch.nn.functional.pad(values, (0, room - values.shape[-1]))
+        return take(filled, self._order).unflatten(-1, (-1, self.per_slot))
 
     def send(
         self, slots: Float[Tensor, "devices data fragment"], amplitudes: Float[Tensor, " devices"] | None = None
@@ -160,7 +176,10 @@ class Carrier:
 
     def numbers_of(self, slots: Shaped[Tensor, "*batch data fragment"]) -> Shaped[Tensor, "*batch numbers"]:
         """Take numbers out of slots."""
-        return slots.flatten(-2)[..., : self.numbers]
+        places = slots.flatten(-2)
+        if self._order is not None:
+            places = torch.empty_like(places).index_copy_(-1, self._order.to(places.device), places)
+        return places[..., : self.numbers]
 
     def of_slots(self, values: Shaped[Tensor, "*batch data"]) -> Shaped[Tensor, "*batch numbers"]:
         """Return a slot's value for each of its numbers."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from aircomp.common.checks import check_choice, check_generator, check_number
 from aircomp.common.memory import check_memory
+from aircomp.common.rng import fixed_generator
 from aircomp.errors import ConfigError, ShapeError
 
 CodebookKind = Literal["gaussian", "bernoulli", "two-bases", "bases", "low-coherence", "low-coherence-real"]
@@ -137,7 +138,7 @@ def _apart(hadamard: Tensor, number: int) -> list[Tensor]:
     l = len(hadamard)  # noqa: E741
     bits = (torch.arange(l)[:, None] >> torch.arange(l.bit_length() - 1) & 1).double()
     most = 2.0 ** ((l.bit_length()) // 2)  # of the spectrum: its least maximum for quadratic forms
-    found, rng = [torch.ones(l, dtype=torch.float64)], torch.Generator().manual_seed(0)
+    found, rng = [torch.ones(l, dtype=torch.float64)], fixed_generator("quadratic forms", l)
     for _ in range(_FORMS):
         if len(found) >= number:
             break

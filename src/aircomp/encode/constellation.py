@@ -1,15 +1,23 @@
-r"""Constellations of ChannelComp (Razavikia et al. 2024): points whose sum tells how many devices sent each of them.
+r"""Constellations of ChannelComp (Razavikia et al. 2024): points whose sum tells a function of what devices have.
 
 Device $k$ has one of $q$ levels and sends its point. The sum of $K$ points is $\sum_j n_j x_j$, where the type $n$ says how
-many devices have each level. Types differ by whole numbers $d$ with $\sum_j d_j = 0$, so what must be kept apart are all
-$\|\sum_j d_j x_j\|$ with $\|d\|_1 \le 2K$. That is one condition for every difference of types, in place of one for every
-pair of the $q^K$ inputs.
+many devices have each level. A symmetric function $f$ depends on the type alone. So points are sought with
 
-Two and three levels have a best answer, whatever the number of devices: a simplex, the ends of a line and the corners of a
-triangle. Its sums lie on a lattice. Four levels do not fit into the plane as a simplex. Their points are searched for, once
-for the largest number of devices, with the same result in every process; fewer devices have fewer types.
+$$\max_x \min_{n, n'} \frac{\|\sum_j (n_j - n'_j) x_j\|}{|f(n) - f(n')|}, \qquad \sum_j x_j = 0, \; \sum_j \|x_j\|^2 = q$$
+
+over all pairs of types with different values. Pairs with the same difference $d = n - n'$ are one condition, with the
+largest change of $f$ among them. The paper lifts the points to a matrix $X = xx^T$, which makes this a semidefinite
+program but for the rank of $X$. That relaxation bounds what points can reach, and a test compares with it
+(`tests/encode/test_constellation.py`).
+
+Here the points themselves are improved from some random starts: gradient steps on a soft minimum over the conditions that
+are nearest to being broken. Three cases have a best answer whatever the number of devices, which reaches the relaxation: two
+or three levels if $f$ is the type, a simplex, and points in equal steps on a line for the mean. The result is the same in
+every process.
 """
 
+import math
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import torch
@@ -17,56 +25,131 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.common import rng as rngs
+from aircomp.common.multisets import types
 from aircomp.errors import ConfigError
 
-MOST_LEVELS, MOST_DEVICES = 4, 16
-"""What constellations are searched for: more devices leave points too near to each other to be of use."""
-TRIES, BEST, STEPS = 2048, 16, 60
-"""Of the search: random constellations, how many are refined, and how often."""
+MOST_LEVELS, MOST_TYPES = 8, 1001
+"""What constellations are searched for: more types leave points too near to each other to be of use."""
+DRAWN, STARTS, ROUNDS, STEPS, TIGHTEST = 256, 8, 16, 30, 48
+"""Of the search: random constellations, how many of them are starts, how often conditions are looked at anew, gradient steps
+between, and how many conditions of each start are added."""
+
+FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda counts: counts @ torch.linspace(-1, 1, counts.shape[1], dtype=counts.dtype) / counts.sum(dim=1),
+    "maximum": lambda counts: _level(counts, counts.shape[1] - 1 - (counts.flip(1) > 0).int().argmax(dim=1)),
+    "median": lambda counts: (_middle(counts, 0) + _middle(counts, 1)) / 2,
+    "product": lambda counts: torch.linspace(-1, 1, counts.shape[1], dtype=counts.dtype).pow(counts).prod(dim=1),
+}
+"""Functions of types, whose levels lie evenly from -1 to 1."""
 
 
-def differences(levels: int, devices: int) -> Int[Tensor, "differences levels"]:
-    """Return by what two types of the same devices may differ, each but for its sign."""
-    steps = torch.cartesian_prod(*[torch.arange(-devices, devices + 1)] * (levels - 1)).reshape(-1, levels - 1)
-    whole = torch.cat([steps, -steps.sum(dim=1, keepdim=True)], dim=1)
-    half = whole[len(whole) // 2 + 1 :]  # in the order of the product the other half has the other signs
-    return half[half.abs().sum(dim=1) <= 2 * devices]
+def _level(counts: Tensor, place: Tensor) -> Tensor:
+    return torch.linspace(-1, 1, counts.shape[1], dtype=counts.dtype)[place]
 
 
-def least_distance(points: Float[Tensor, "*tries levels axes"], devices: int) -> Float[Tensor, " *tries"]:
-    """Return how near the sums of two types come to each other."""
-    apart = differences(points.shape[-2], devices).to(points) @ points
-    return apart.square().sum(dim=-1).amin(dim=-1).sqrt()
+def _middle(counts: Tensor, upper: int) -> Tensor:
+    """Return the level of the lower or the upper one of the two devices in the middle."""
+    number = counts.sum(dim=1, keepdim=True)
+    place = torch.div(number - 1 + upper, 2, rounding_mode="floor")
+    return _level(counts, (counts.cumsum(dim=1) <= place).sum(dim=1))
+
+
+def differences(
+    levels: int, devices: int, function: str
+) -> tuple[Int[Tensor, "differences levels"], Float[Tensor, " differences"]]:
+    """Return by what two types differ, each but for its sign, and the largest change of the function with it.
+
+    Differences that never change it are left out.
+
+    Args:
+        levels: How many.
+        devices: How many send.
+        function: One of `FUNCTIONS`, or `type`, which changes by one between any two types.
+    """
+    possible = types(levels, devices)
+    first, second = torch.triu_indices(len(possible), len(possible), 1).unbind()
+    if function == "type":
+        change = torch.ones(len(first), dtype=torch.float64)
+    else:
+        value = FUNCTIONS[function](possible.double())
+        change = (value[first] - value[second]).abs()
+    keep = change > 1e-9
+    apart, change = possible[first[keep]] - possible[second[keep]], change[keep]
+    # rows of the triangle are ordered, so a difference and its opposite never both occur
+    keys = (apart + devices) @ (2 * devices + 1) ** torch.arange(levels)
+    _, place = keys.unique(return_inverse=True)
+    number = int(place.max()) + 1
+    largest = torch.zeros(number, dtype=torch.float64).scatter_reduce(0, place, change, "amax")
+    found = torch.empty(number, levels, dtype=torch.int64)
+    found[place] = apart
+    return found, largest
+
+
+def least_distance(
+    points: Float[Tensor, "*tries levels axes"], devices: int, function: str = "type"
+) -> Float[Tensor, " *tries"]:
+    """Return how near the sums of two types come to each other, over how much the function changes between them."""
+    apart, change = differences(points.shape[-2], devices, function)
+    return ((apart.to(points) @ points).norm(dim=-1) / change.to(points)).amin(dim=-1)
 
 
 @lru_cache
-def constellation(levels: int, devices: int) -> Float[Tensor, "levels axes"]:
+def constellation(levels: int, devices: int, function: str = "type") -> Float[Tensor, "levels axes"]:
     """Return points of mean zero and mean energy one, one for each level.
 
     Args:
         levels: How many.
         devices: The most that send at once.
+        function: What their sum is to tell: `type`, or one of `FUNCTIONS`.
 
     Raises:
         ConfigError: If there are too many devices for so many levels.
     """
-    if levels == MOST_LEVELS and devices > MOST_DEVICES:
-        raise ConfigError(
-            f"uplink.channelcomp.devices = {devices}: {MOST_LEVELS} levels have constellations for at most {MOST_DEVICES} "
-            "devices; use 2 or 3 levels"
-        )
-    if levels == 2:
+    if function == "type" and levels == 2:
         return torch.tensor([[-1.0], [1.0]])
-    if levels == 3:
+    if function == "type" and levels == 3:
         turns = 2 * torch.pi * torch.arange(3) / 3
         return torch.stack([turns.cos(), turns.sin()], dim=1)
-    rng, step = rngs.generator(0, "constellation", levels, devices), 0.3
-    best = _normal(torch.randn(TRIES, levels, 2, generator=rng))
-    for _ in range(STEPS):
-        best = best[least_distance(best, devices).topk(min(BEST, len(best))).indices]
-        moved = best[:, None] + step * torch.randn(BEST, BEST, levels, 2, generator=rng)
-        best, step = torch.cat([best, _normal(moved.flatten(0, 1))]), 0.9 * step
-    return best[least_distance(best, devices).argmax()]
+    number = math.comb(devices + levels - 1, levels - 1)
+    if number > MOST_TYPES:
+        most = max(k for k in range(1, devices) if math.comb(k + levels - 1, levels - 1) <= MOST_TYPES)
+        raise ConfigError(
+            f"uplink.devices = {devices}: {levels} levels of so many devices have {number} types, and constellations are "
+            f"searched for {MOST_TYPES} at most; use at most {most} devices, or fewer levels"
+        )
+    return search(
+        *differences(levels, devices, function), rngs.fixed_generator("constellation", levels, devices)
+    ).float()
+
+
+def search(
+    apart: Int[Tensor, "differences levels"], change: Float[Tensor, " differences"], rng: torch.Generator
+) -> Float[Tensor, "levels 2"]:
+    """Return points of mean zero and mean energy one with the largest least distance over change that was found."""
+    conditions = apart.double() / change[:, None]
+    levels = apart.shape[1]
+    drawn = _normal(torch.randn(DRAWN, levels, 2, generator=rng, dtype=torch.float64))
+    least = torch.stack([(conditions @ some).norm(dim=1).amin() for some in drawn])
+    starts = drawn[least.topk(STARTS).indices]
+    best, reached = _normal(starts), torch.zeros(STARTS, dtype=torch.float64)
+    points, tight = best.clone().requires_grad_(), torch.empty(0, dtype=torch.int64)
+    for step in range(ROUNDS):
+        with torch.no_grad():
+            now = _normal(points)
+            length = (conditions @ now).norm(dim=2)
+            least, better = length.amin(dim=1), length.amin(dim=1) > reached
+            best[better], reached[better] = now[better], least[better]
+            tight = torch.cat(
+                [tight, length.topk(min(TIGHTEST, len(conditions)), largest=False).indices.flatten()]
+            ).unique()
+        optimiser = torch.optim.Adam([points], 0.05 * 0.75**step)
+        for _ in range(STEPS):
+            optimiser.zero_grad()
+            length = (conditions[tight] @ _normal(points)).norm(dim=2)
+            sharp = 10 * 1.6**step / length.detach().amin(dim=1, keepdim=True).clamp(min=1e-3)
+            (torch.logsumexp(-sharp * length, dim=1) / sharp[:, 0]).sum().backward()
+            optimiser.step()
+    return best[reached.argmax()]
 
 
 def _normal(points: Float[Tensor, "*tries levels axes"]) -> Float[Tensor, "*tries levels axes"]:

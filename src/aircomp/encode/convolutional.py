@@ -2,7 +2,7 @@ r"""The convolutional code of rate one half and memory six (generators 133 and 1
 
 A block of bits is followed by a parity word and six zeros, which bring the encoder back to its first state. Every bit
 becomes two symbols of ±1. The parity word is the product of the bits with a random binary matrix, which both sides know.
-A wrong block passes this check with probability $2^{-16}$. `decode/viterbi.py` is the receiver.
+A wrong block passes this check with probability $2^{-16}$. `decoders/viterbi.py` is the receiver.
 """
 
 import torch
@@ -24,7 +24,7 @@ def taps() -> Bool[Tensor, "outputs register"]:
 
 def parity(bits: Bool[Tensor, "*batch bits"]) -> Bool[Tensor, "*batch parity"]:
     """Return the parity word of every block."""
-    matrix = torch.randint(2, (bits.shape[-1], PARITY), generator=rngs.generator(0, "parity")).to(bits.device)
+    matrix = torch.randint(2, (bits.shape[-1], PARITY), generator=rngs.fixed_generator("parity")).to(bits.device)
     return (bits.float() @ matrix.float()).remainder(2).bool()
 
 

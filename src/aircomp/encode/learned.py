@@ -1,31 +1,39 @@
 """The random-access codebook as something to learn (Sec. III-E, Codebook Representation)."""
 
 import math
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from aircomp.common.settings import NeedsTable, Settings, needs
+from aircomp.common.settings import Settings
 from aircomp.encode.codebook import CodebookKind, make_codebook
 
 
 class CodebookSettings(Settings):
     """Where the codebook starts and how it is learned."""
 
-    NEEDS: ClassVar[NeedsTable] = {"form": needs("learned", True)}
-
     start: CodebookKind = "two-bases"
     """Codebook before the first step (paper: gaussian; two orthonormal bases are better before and after training)."""
-    form: Literal["product", "single"] = "product"
-    """The product of base codewords and a transform, as in SimVQ (the paper's), or a single matrix."""
-    learned: bool = True
-    """Whether training moves it."""
+    form: Literal["product", "single", "fixed"] = "product"
+    """What training moves. product: base codewords and a transform, as in SimVQ (the paper's). single: one matrix. fixed:
+    nothing."""
+    noise_follows: bool = False
+    """Whether gradients tell it that noise follows the power that arrives, as under the `slot` and `round` SNR it does.
+    Codewords then learn to cancel in the mean over devices, which costs power and tells nothing of the counts (paper: no)."""
     common: float = Field(default=0.0, ge=0, lt=1)
     """Share of each codeword's energy in one direction that all have in common and nothing else has (paper: 0). Whatever
     devices choose, it adds up to their number, which training would otherwise hide."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "CodebookSettings":
+        if self.noise_follows and self.form == "fixed":
+            raise ValueError(
+                "noise_follows is on, but form = 'fixed' has no gradients; turn it off, or learn the codebook"
+            )
+        return self
 
 
 class LearnedCodebook(nn.Module):
@@ -36,7 +44,7 @@ class LearnedCodebook(nn.Module):
     leaves no step in which codewords have unequal power.
 
     Args:
-        settings: Start, form, and whether it is learned.
+        settings: Start and form.
         num_codewords: Number of rows.
         codeword_length: Channel uses of one codeword.
         rng: Where the start comes from.
@@ -46,11 +54,11 @@ class LearnedCodebook(nn.Module):
         super().__init__()
         self.common = settings.common
         start = make_codebook(settings.start, num_codewords, codeword_length, rng=rng)
-        self.base = nn.Parameter(start, requires_grad=settings.learned)
+        self.base = nn.Parameter(start, requires_grad=settings.form != "fixed")
         self.transform: nn.Parameter | None = None
         if settings.form == "product":
             identity = torch.eye(codeword_length, device=start.device)
-            self.transform = nn.Parameter(identity, requires_grad=settings.learned)
+            self.transform = nn.Parameter(identity)
 
     def forward(self) -> Float[Tensor, "codewords uses"]:
         """Return the codebook, one unit-norm codeword a row."""

@@ -1,9 +1,7 @@
 """Where device training runs: in this process, in several of one thread each, or on a Ray cluster. Always the same bits."""
 
-import ctypes
 import multiprocessing
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
@@ -17,8 +15,10 @@ from torch import Tensor
 
 from aircomp.common.interrupt import deferred, unheard_by_children
 from aircomp.common.threads import one_thread
+from aircomp.data.samples import distinct_tensors, share_memory
 from aircomp.device.local import LocalResult
 from aircomp.engines.trainer import Task, Trainer, in_order
+from aircomp.engines.worker import begin
 from aircomp.errors import AirCompError
 
 Engine = Literal["serial", "processes", "ray"]
@@ -74,14 +74,14 @@ class ProcessExecutor:
         self.num_workers, self._trainer = num_workers, trainer
         fork = sys.platform == "linux" and trainer.device == "cpu"
         if not fork:
-            trainer.data.share_memory()
+            share_memory(distinct_tensors(trainer.holders.values()))
         self._weights = torch.zeros_like(trainer.model.weights, device="cpu").share_memory_()
         self._buffers = trainer.model.read_buffers().cpu().share_memory_()
         self._pool = ProcessPoolExecutor(
             num_workers,
             mp_context=multiprocessing.get_context("fork" if fork else "spawn"),
             initializer=_start_worker,
-            initargs=(trainer, self._weights, self._buffers),
+            initargs=(os.getpid(), trainer, self._weights, self._buffers),
         )
         with deferred(), unheard_by_children():
             self._pool.submit(os.getpid).result()  # start all workers now, before this process has threads of its own
@@ -112,15 +112,8 @@ class ProcessExecutor:
 _worker: dict[str, Any] = {}  # what this worker process holds; set once when it starts
 
 
-def follow_parent() -> None:
-    """Make this process end when its parent is killed (on Linux), and leave Ctrl-C to the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def _start_worker(trainer: Trainer, weights: Tensor, buffers: Tensor) -> None:
-    follow_parent()
+def _start_worker(parent: int, trainer: Trainer, weights: Tensor, buffers: Tensor) -> None:
+    begin(parent)
     torch.set_num_threads(1)
     _worker.update(trainer=trainer, weights=weights, buffers=buffers)
 

@@ -1,6 +1,7 @@
 """Processes for pieces of work of which none needs another that is not done: jobs of a table, rounds of an evaluation."""
 
 import contextlib
+import os
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -8,7 +9,8 @@ from multiprocessing import get_context
 from typing import Any, TypeVar
 
 from aircomp.common.interrupt import deferred, unheard_by_children
-from aircomp.engines.local import PATIENCE, follow_parent
+from aircomp.engines.local import PATIENCE
+from aircomp.engines.worker import begin
 from aircomp.errors import AirCompError
 
 T = TypeVar("T")
@@ -40,7 +42,7 @@ def workers(number: int) -> Iterator[Workers]:
     Raises:
         AirCompError: If one of them dies.
     """
-    pool = ProcessPoolExecutor(number, mp_context=get_context("spawn"), initializer=follow_parent)
+    pool = ProcessPoolExecutor(number, mp_context=get_context("spawn"), initializer=begin, initargs=(os.getpid(),))
     try:
         yield Workers(pool)
     except BrokenProcessPool:

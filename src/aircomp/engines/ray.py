@@ -16,16 +16,15 @@ import socket
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.data.images import ImageData
-from aircomp.data.partition import Partition
+from aircomp.data.samples import Samples, TensorSamples, distinct_tensors
 from aircomp.device.local import LocalResult
 from aircomp.engines.local import Packed, PackedTask, num_cores, pack_result
 from aircomp.engines.trainer import Task, Trainer, in_order, name_of
@@ -282,7 +281,7 @@ class _Lost(Exception):
 class RayExecutor:
     """Trains devices on the workers of a Ray cluster.
 
-    Data, partition and model travel once to every node and are mapped by all its workers; the global weights travel
+    Data, objective and model travel once to every node and are mapped by all its workers; the global weights travel
     once a round to every node; each device's update travels back.
     """
 
@@ -323,31 +322,32 @@ def _from_numpy(value: Any) -> Any:
 
 
 def _take_apart(trainer: Trainer) -> dict[str, Any]:
-    """Return what a worker needs to build the trainer; workers never test, so the test set stays here."""
-    data = replace(trainer.data, test_images=trainer.data.test_images[:0], test_labels=trainer.data.test_labels[:0])
+    """Return what a worker needs to build the trainer; tensors that holders share travel once, as arrays."""
+    arrays = {id(tensor): _to_numpy(tensor) for tensor in distinct_tensors(trainer.holders.values())}
+
+    def apart(samples: Samples) -> Any:
+        return samples.with_tensors(tuple(arrays[id(t)] for t in samples.tensors)) if _has_tensors(samples) else samples
+
     return {
         # a deep copy: the parameters of the trainer's own module are views that would each carry the whole vector
         "module": copy.deepcopy(trainer.model.module).cpu(),
-        "data": {f.name: _to_numpy(getattr(data, f.name)) for f in fields(data)},
-        "partition": {f.name: _to_numpy(getattr(trainer.partition, f.name)) for f in fields(trainer.partition)},
+        "holders": {device: apart(samples) for device, samples in trainer.holders.items()},
         "settings": trainer.settings,
-        "options": {
-            "seed": trainer.seed,
-            "augment": trainer.augment,
-            "device": trainer.device,
-            "idle": trainer.model.idle,
-        },
+        "objective": trainer.objective,
+        "options": {"seed": trainer.seed, "device": trainer.device, "idle": trainer.model.idle},
     }
 
 
+def _has_tensors(samples: Samples) -> TypeGuard[TensorSamples]:
+    return isinstance(samples, TensorSamples)
+
+
 def _build_trainer(parts: dict[str, Any]) -> Callable[..., list[Packed]]:
-    trainer = Trainer(
-        parts["module"],
-        ImageData(**{name: _from_numpy(value) for name, value in parts["data"].items()}),
-        Partition(**{name: _from_numpy(value) for name, value in parts["partition"].items()}),
-        parts["settings"],
-        **parts["options"],
-    )
+    holders = {
+        device: samples.with_tensors(tuple(map(_from_numpy, samples.tensors))) if _has_tensors(samples) else samples
+        for device, samples in parts["holders"].items()
+    }
+    trainer = Trainer(parts["module"], holders, parts["settings"], parts["objective"], **parts["options"])
 
     def run(state: tuple[np.ndarray, np.ndarray], packed: list[PackedTask]) -> list[Packed]:
         weights, buffers = map(_from_numpy, state)

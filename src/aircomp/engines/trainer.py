@@ -1,26 +1,29 @@
 """The device side of a round as one value: give it (round, device), get the update.
 
-A `Trainer` holds what every process or node needs once (model, data, partition); a task is a pair of integers.
+A `Trainer` holds what every process or node needs once (model, data, objective); a task is a pair of integers.
 """
 
 import copy
 import itertools
-from collections.abc import Collection, Sequence
+import logging
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from aircomp.common import rng as rngs
-from aircomp.data.augment import random_crop_flip
-from aircomp.data.images import ImageData
-from aircomp.data.partition import Partition
-from aircomp.device.local import LocalResult, LocalSettings, batch_sizes, train
+from aircomp.data.samples import Samples
+from aircomp.device.local import LocalResult, LocalSettings, Objective, batch_sizes, train
 from aircomp.device.together import WideModel, can_widen, train_together
 from aircomp.device.update import FlatModel
-from aircomp.errors import AirCompError, TrainingDiverged
+from aircomp.errors import AirCompError, ConfigError, ShapeError, TrainingDiverged
+
+log = logging.getLogger(__name__)
 
 BASE_STATION = -1
 """The base station's place among the device numbers."""
@@ -37,31 +40,44 @@ class Task:
 
 
 class Trainer:
-    """Trains any device of the federation; the same bits in every process."""
+    """Trains any device of the federation; the same bits in every process.
+
+    Args:
+        module: Copied.
+        holders: What each device trains on, and the base station if it has data.
+        settings: How.
+        objective: What training makes small.
+        seed: Everything random derives from it.
+        device: Where tensors are computed.
+        idle: Trainable parameters that no gradient reaches.
+    """
 
     def __init__(
         self,
         module: nn.Module,
-        data: ImageData,
-        partition: Partition,
+        holders: Mapping[int, Samples],
         settings: LocalSettings,
+        objective: Objective | None = None,
         *,
         seed: int,
-        augment: bool = False,
         device: str = "cpu",
         idle: Collection[str] = (),
     ):
         self.model = FlatModel(copy.deepcopy(module).to(device), idle=idle)
-        self.data, self.partition, self.settings = data, partition, settings
-        self.seed, self.augment, self.device = seed, augment, device
+        self.holders, self.settings, self.objective = dict(holders), settings, objective or Objective()
+        self.seed, self.device = seed, device
         self._wide: dict[int, WideModel] = {}  # by number of copies, built when the first group needs it
 
     def groups(self, tasks: Sequence[Task]) -> list[tuple[int, ...]]:
         """Return the places in `tasks` that are trained together, which no number of workers changes."""
-        together = self.settings.together if can_widen(self.model.module) else 1
+        alone = not (
+            can_widen(self.model.module) and self.settings.is_flat and self.objective == Objective(cross_entropy)
+        )
+        together = 1 if alone else self.settings.together
         alike: dict[tuple[int, ...], list[int]] = {}
         for place, task in enumerate(tasks):
-            alike.setdefault(tuple(batch_sizes(len(self._samples(task)), self.settings)), []).append(place)
+            sizes = tuple(batch_sizes(len(self.holders[task.device]), self.settings)) if together > 1 else (place,)
+            alike.setdefault(sizes, []).append(place)
         groups = [tuple(places[i : i + together]) for places in alike.values() for i in range(0, len(places), together)]
         return sorted(groups)
 
@@ -73,16 +89,14 @@ class Trainer:
             return [self.run(tasks[0], weights, buffers)]
         if len(tasks) not in self._wide:
             self._wide[len(tasks)] = WideModel(self.model, len(tasks))
-        samples = [self._samples(task) for task in tasks]
         results = train_together(
             self._wide[len(tasks)],
             weights.to(self.device),
             [(buffers if task.own_buffers is None else task.own_buffers).to(self.device) for task in tasks],
-            [self.data.train_images[own] for own in samples],
-            [self.data.train_labels[own] for own in samples],
+            [self.holders[task.device] for task in tasks],
             self.settings,
-            self._prepare,
             rngs=[rngs.generator(self.seed, "local", task.round_index, task.device) for task in tasks],
+            round_index=tasks[0].round_index,
         )
         return [self._checked(task, result) for task, result in zip(tasks, results, strict=True)]
 
@@ -94,9 +108,8 @@ class Trainer:
 
         Raises:
             TrainingDiverged: If the update is not finite, naming round, device and layer.
-            AirCompError: If the model raises, naming round and device.
+            AirCompError: If the model, the loss or the data raises, naming round and device.
         """
-        samples = self._samples(task)
         place = (task.round_index, task.device)
         try:
             with rngs.global_state(self.seed, "global", *place, device=self.device):
@@ -104,34 +117,38 @@ class Trainer:
                     self.model,
                     weights.to(self.device),
                     (buffers if task.own_buffers is None else task.own_buffers).to(self.device),
-                    self.data.train_images[samples],
-                    self.data.train_labels[samples],
+                    self.holders[task.device],
                     self.settings,
-                    self._prepare,
+                    self.objective,
                     rng=rngs.generator(self.seed, "local", *place),
+                    round_index=task.round_index,
                 )
-        except AirCompError:
+        except ShapeError as error:
+            raise ShapeError(f"training {_who(task)} in round {task.round_index + 1}: {error}") from error
+        except TrainingDiverged:
             raise
-        except Exception as error:  # an edge: the model may be the user's own, and fail on one batch of many
+        except ConfigError as error:
+            raise ConfigError(f"training {_who(task)} in round {task.round_index + 1}: {error}") from error
+        except AirCompError as error:
+            raise AirCompError(f"training {_who(task)} in round {task.round_index + 1}: {error}") from error
+        except Exception as error:  # an edge: model, loss and data may be the user's own, and fail on one batch of many
+            log.debug("training %s failed", _who(task), exc_info=True)
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise AirCompError(f"training {_who(task)} in round {task.round_index} failed: {reason}") from error
+            raise AirCompError(f"training {_who(task)} in round {task.round_index + 1} failed: {reason}") from error
         return self._checked(task, result)
-
-    def _samples(self, task: Task) -> Tensor:
-        return self.partition.base_station if task.device == BASE_STATION else self.partition.devices[task.device]
-
-    def _prepare(self, images: Tensor, rng: torch.Generator) -> Tensor:
-        if self.augment:
-            images = random_crop_flip(images, rng=rng)
-        return self.data.inputs(images, self.model.module)
 
     def _checked(self, task: Task, result: LocalResult) -> LocalResult:
         finite = torch.isfinite(result.update)
+        if finite.all() and not math.isfinite(result.loss):
+            raise TrainingDiverged(
+                f"the training loss of {_who(task)} in round {task.round_index + 1} is {result.loss}; expected a finite "
+                "number, so check the loss"
+            )
         if finite.all():
             return replace(result, update=result.update.cpu(), buffers=result.buffers.cpu())
         layer = self.model.layer_at(int((~finite).nonzero()[0]))
         raise TrainingDiverged(
-            f"the update of {_who(task)} in round {task.round_index} is not finite, first in layer {layer}; "
+            f"the update of {_who(task)} in round {task.round_index + 1} is not finite, first in layer {layer}; "
             "lower local.learning_rate or set local.clip_norm"
         )
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
 from aircomp.common.artefact import expect_tensor
-from aircomp.decode.blind_net import BlindNet
+from aircomp.decoders.fading.blind_net import BlindNet
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ArtefactError
 from aircomp.layer.files import REMEDY, filled, read_layer, read_own_or_bundled, write_layer

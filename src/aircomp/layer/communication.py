@@ -19,14 +19,13 @@ import aircomp
 from aircomp.common.artefact import expect_tensor, read_json, read_tensors, tensor_hash, write_json, write_tensors
 from aircomp.common.checks import check_choice, check_device, check_path, check_tensor, check_type
 from aircomp.common.snr import SnrReference
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
-from aircomp.decode.base import Decoded, Known, check_codebook
-from aircomp.decode.gamp_net import GampNet, GampNetDecoder, GampNetSettings
-from aircomp.decode.trace import NetState
+from aircomp.decoders.base import Decoded, Known, check_codebook
+from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder, GampNetSettings
+from aircomp.decoders.net.trace import NetState
 from aircomp.errors import AirCompError, ArtefactError, ConfigError, ShapeError
 from aircomp.layer import zoo
 from aircomp.layer.authors import from_authors
-from aircomp.measure.fields import with_current_names
 
 MAX_CODEWORDS, MAX_LENGTH = 32_767, 65_536
 MOST_BYTES = 2**30
@@ -110,7 +109,7 @@ class CommunicationLayer:
     def decode(
         self, received: Float[Tensor, "slots uses"], popularity: Float[Tensor, " codewords"], **known: Unpack[Known]
     ) -> Decoded:
-        """Estimate the counts of every slot; `aircomp.decode.base.Observation` says what may be known besides."""
+        """Estimate the counts of every slot; `aircomp.decoders.base.Observation` says what may be known besides."""
         return self._decoder.decode(received, popularity, **known)
 
     def trace(self, received: Float[Tensor, "slots uses"], popularity: Float[Tensor, " codewords"]) -> list[NetState]:
@@ -240,9 +239,6 @@ def _described(path: Path) -> dict[str, Any]:
         raise ArtefactError(
             f"{path} does not describe a communication layer; give a directory made by aircomp pretrain"
         )
-    tested = description["training"].get("test")
-    if isinstance(tested, list) and all(isinstance(row, dict) for row in tested):
-        description["training"]["test"] = [with_current_names(row, summary=True) for row in tested]
     return description
 
 
@@ -271,7 +267,7 @@ def _rebuild(path: Path, description: Path, settings: dict[str, Any], weights: d
         raise ArtefactError(f"{description}: config.net: {error}") from None
     foreign = f"{path} does not hold the decoder that layer.json describes; restore both files or train anew"
     # before building it: a description may claim more than memory holds, the file's weights have been read
-    claimed = parsed.num_layers * (parsed.filters**2 * parsed.kernel if getattr(parsed, "cnn", True) else 1)
+    claimed = parsed.num_layers * parsed.filters**2 * parsed.kernel
     if claimed > sum(weight.numel() for weight in weights.values()):
         raise ArtefactError(foreign)
     net = module(parsed)

@@ -4,7 +4,7 @@
     rate [codewords] ───────┼──► all layers of GAMP-Net, codebook and weights baked in ──► soft_counts, num_active_hat,
     noise_var [slots] ──────┘                                                              noise_var_hat
 
-The layers are those of `aircomp.decode.gamp_net`, with two differences that a fixed graph asks for: which counts a
+The layers are those of `aircomp.decoders.net.gamp_net`, with two differences that a fixed graph asks for: which counts a
 posterior sums is decided when exporting, and the convolutions are ordinary ones. The start of a decoding
 (`PilotEstimator.estimate`: rates and noise) and its end (rounding) have loops whose length depends on the data, so
 they are not exported.
@@ -26,10 +26,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aircomp.common.artefact import MOST_TENSOR_BYTES, check_file, check_writable, write_atomically
-from aircomp.decode.cnn import Cnn, Workspace
-from aircomp.decode.gamp_net import GampNet
-from aircomp.decode.gamp_steps import MIN_NOISE, AmpState, PreparedCodebook
-from aircomp.decode.net_blocks import (
+from aircomp.decoders.amp.prior import Moments, reach_for
+from aircomp.decoders.amp.steps import MIN_NOISE, AmpState, PreparedCodebook
+from aircomp.decoders.net.blocks import (
     Belief,
     Evidence,
     Scalars,
@@ -38,8 +37,9 @@ from aircomp.decode.net_blocks import (
     message_passing,
     refine,
 )
-from aircomp.decode.prior import Moments, reach_for
-from aircomp.decode.tempered import CountTable, posterior_around_modes
+from aircomp.decoders.net.cnn import Cnn, Workspace
+from aircomp.decoders.net.gamp_net import GampNet
+from aircomp.decoders.net.tempered import CountTable, posterior_around_modes
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer import CommunicationLayer
 
@@ -116,7 +116,7 @@ class _Table(nn.Module):
 
 
 class _Convolutions(nn.Module):
-    """`aircomp.decode.cnn.Cnn` with the convolutions that every runtime has."""
+    """`aircomp.decoders.net.cnn.Cnn` with the convolutions that every runtime has."""
 
     def __init__(self, cnn: Cnn):
         super().__init__()

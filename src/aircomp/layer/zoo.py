@@ -2,6 +2,7 @@
 
     paper    the paper's: its network as published, 128 codewords of 64 real channel uses
     128x64   ours, named by its sizes: 128 codewords of 64 real channel uses
+    cell     ours of the same sizes, for the paper's cell alone: 7 to 13 devices, the `slot` SNR
 
 A link asks for the layer of its own sizes (`layer_for`). Who has a budget and no sizes yet asks `pick_layer`.
 """
@@ -15,8 +16,8 @@ from pathlib import Path
 from aircomp.common.checks import check_number
 from aircomp.errors import ArtefactError, ConfigError
 
-DEFAULT, PAPER = "128x64", "paper"
-"""Both of the paper's sizes."""
+DEFAULT, PAPER, CELL = "128x64", "paper", "cell"
+"""All of the paper's sizes."""
 _NAME = re.compile(r"(\d+)x(\d+)")
 
 
@@ -36,7 +37,7 @@ def is_name(given: str | Path) -> bool:
     >>> is_name("128x64"), is_name("./128x64")
     (True, False)
     """
-    return str(given) in [*layer_names(), DEFAULT, PAPER]
+    return str(given) in [*layer_names(), DEFAULT, PAPER, CELL]
 
 
 def layer_sizes(name: str) -> tuple[int, int]:

@@ -1,13 +1,11 @@
 """Every field of a result: its heading, its unit and what it means, in this one place.
 
 Records of a round (`metrics.jsonl`), rows of results (`result.json`), columns of tables, axes of figures and TensorBoard's
-tags share these names; `docs/reference/fields.md` shows them. What older versions wrote is read under today's names.
+tags share these names; `docs/reference/fields.md` shows them.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-from aircomp.common.results import Row
 
 
 @dataclass(frozen=True)
@@ -29,9 +27,9 @@ FIELDS = {
     "run": Field("run", "The directory of a run, by the end of its path."),
     "decoder": Field("decoder", "The name of the decoder."),
     "uplink": Field("uplink", "The name of the uplink scheme."),
-    "contender": Field("contender", "What a benchmark measures."),
-    "axis": Field("against", "The size that a benchmark or a challenge varies."),
-    "value": Field("value", "The value of that size."),
+    "contender": Field("contender", "What is compared."),
+    "axis": Field("against", "What a challenge varies."),
+    "value": Field("value", "Its value."),
     "codebook": Field("codebook", "The kind of random-access codebook."),
     "layer": Field("layer", "The name of a trained layer of the package."),
     "form": Field("form", "Which network a layer has: the paper's, the authors', or ours."),
@@ -137,7 +135,6 @@ FIELDS = {
     "pupe": Field("missed codewords", "The share of sent codewords that are missing from the decoded ones.", "share"),
     "num_slots": Field("slots of a round", "How many slots one round takes."),
     "slots": Field("slots", "How many slots were decoded."),
-    "batch_slots": Field("slots of a batch", "How many slots a training step takes."),
     "channel_uses": Field("channel uses", "How many real channel uses one round takes."),
     "channel_uses_per_parameter": Field(
         "channel uses per parameter", "Channel uses of a round over the number of model parameters."
@@ -160,6 +157,9 @@ FIELDS = {
     "peak_power": Field("peak power", "The largest energy of a device in one channel use.", "codewords"),
     "pilot_share": Field("pilots", "The share of the channel uses that carry pilots."),
     "downlink_bits": Field("downlink", "What the base station broadcasts before a round.", "bits"),
+    "agreed_bits": Field(
+        "agreed bits", "What devices and base station agree on before a round, beside the broadcast.", "bits"
+    ),
     "base_station_gflop": Field(
         "decoder work",
         "The arithmetic of decoding one round at one antenna, estimated; zero for schemes that are told the result or whose "
@@ -167,24 +167,8 @@ FIELDS = {
         "GFLOP",
     ),
     "samples_per_second": Field("samples per second", "How many training samples are processed in a second."),
-    "plain_samples_per_second": Field("plain version, samples per second", "The same for the plain version."),
     "slots_per_second": Field("slots per second", "How many slots are decoded in a second."),
-    "plain_slots_per_second": Field("plain version, slots per second", "The same for the plain version."),
-    "times_plain": Field("times plain", "The speed over that of the plain version."),
-    "times_bare_loop": Field("times the bare loop", "The speed over that of a bare PyTorch loop."),
-    "times_processes": Field("time beside processes", "The time over that of worker processes."),
     "update_nmse_faded": Field("update NMSE, faded", "The error of the update where gains fade, over its energy."),
-    "times_amp_da": Field("times amp-da", "The time of a round over that of a round of `amp-da`."),
-    "access_points": Field("access points", "Places over which the antennas of the base station are spread."),
-    "seconds_per_round": Field("time of a round", "The median time of a round.", "s"),
-    "times_simulate": Field("times aircomp simulate", "The time of a round over that of `aircomp simulate`."),
-    "our_part_seconds": Field("our part of it", "The time of a round that is this package's.", "s"),
-    "times_sum": Field("times Flower alone and our part", "The time of a round over the sum of both parts."),
-    "microseconds_per_slot": Field("time per slot", "The time that one slot takes.", "µs"),
-    "share_of_round": Field("share of the round", "The time of a stage over that of the round."),
-    "peak_gib": Field("peak memory", "The largest resident memory of the process.", "GiB"),
-    "largest_difference": Field("largest difference from plain", "The largest difference from the plain version."),
-    "loss_difference": Field("loss differs by", "The relative difference of the loss from the plain version's."),
     "seconds": Field("time", "How long it took.", "s"),
     "side_information": Field("side information", "What reaches the base station besides the radio signal."),
     "paper_test_accuracy": Field("test accuracy, paper", "The test accuracy that the paper prints."),
@@ -250,16 +234,6 @@ FIELDS = {
 }
 """By name, in the order of columns."""
 
-OLDER_NAMES = {
-    "accuracy": "count_accuracy",
-    "posterior_accuracy": "posterior_count_accuracy",
-    "accuracy_limit": "count_accuracy_limit",
-    "paper_accuracy": "paper_count_accuracy",
-    "round_accuracy": "count_accuracy",
-}
-STATISTICS = ("", "_std", "_values", "_band")
-"""What a field's name is followed by where there are several seeds, and in expected results."""
-
 
 def label_of(name: str) -> str:
     """Return the heading of a field with its unit; of an unknown one, its name in words."""
@@ -269,20 +243,3 @@ def label_of(name: str) -> str:
 def columns_of(names: Iterable[str]) -> dict[str, str]:
     """Return the headings of some fields, as tables take them."""
     return {name: label_of(name) for name in dict.fromkeys(names)}
-
-
-def with_current_names(row: Row, *, summary: bool) -> Row:
-    """Return a record under today's names, whichever version wrote it.
-
-    Older versions called the count accuracy `accuracy`, and the mean of the last five evaluations of a run
-    `test_accuracy`. The summary of a run, which tells its stability, is theirs if it knows no `test_accuracy_last5`.
-
-    Args:
-        row: A row of a result or of a job, or the record of a round.
-        summary: Whether it sums up a run; the `test_accuracy` of a single round has always meant that round's.
-    """
-    older = dict(OLDER_NAMES)
-    if summary and "stability" in row and "test_accuracy_last5" not in row:
-        older["test_accuracy"] = "test_accuracy_last5"
-    renamed = {old + end: new + end for old, new in older.items() for end in STATISTICS}
-    return {renamed.get(name, name): value for name, value in row.items()}

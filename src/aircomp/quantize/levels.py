@@ -1,7 +1,7 @@
-r"""Scalar quantisation to whole numbers, and their digits.
+r"""Scalar quantisation to whole numbers.
 
-A parameter $s$ of a layer with the limit $c$ becomes $a = \lfloor (s/c + 1)(q^D - 1)/2 + u \rfloor$, clipped to the range
-from $0$ to $q^D - 1$. It has $D$ digits in base $q$, the most significant first.
+A parameter $s$ of a layer with the limit $c$ becomes $a = \lfloor (s/c + 1)(n - 1)/2 + u \rfloor$, clipped to the range from
+$0$ to $n - 1$.
 
 The dither $u$ is uniform between 0 and 1. Everybody knows it, so the receiver subtracts it again. The error is then uniform
 and does not depend on $s$ (subtractive dither, Roberts 1962).
@@ -32,7 +32,7 @@ def layer_scales(values: Float[Tensor, " params"], layers: Int[Tensor, " params"
 
 
 def layer_gains(values: Float[Tensor, " params"], layers: Int[Tensor, " params"]) -> Float[Tensor, " layers"]:
-    """Return how loud analog schemes send every layer: its energy to the power of -1/4 (`uplinks/analog.py` says why)."""
+    """Return how loud analog schemes send every layer: its energy to the power of -1/4 (`schemes/analog.py` says why)."""
     energy = layer_means(values.double().square(), layers)
     least = LEAST_ENERGY * float(energy[layers].mean())
     return energy.clamp(min=least).pow(-0.25) if least > 0 else torch.ones_like(energy)
@@ -56,9 +56,8 @@ def nearest_level(values: Float[Tensor, "*batch params"], number: int) -> Int[Te
 class Levels:
     """A uniform quantiser for every layer."""
 
-    base: int
-    number: int
-    """How many digits."""
+    count: int
+    """How many whole numbers there are."""
     scales: Float[Tensor, " layers"]
     """The largest absolute value of each layer."""
     layers: Int[Tensor, " params"]
@@ -67,7 +66,7 @@ class Levels:
     @property
     def last(self) -> int:
         """The largest whole number."""
-        return self.base**self.number - 1
+        return self.count - 1
 
     @property
     def limits(self) -> Float[Tensor, " params"]:
@@ -83,12 +82,3 @@ class Levels:
         """Return what whole numbers, or means of them, stand for."""
         exact = whole.double() + 0.5 - self.dither
         return (exact * (2 / self.last) - 1).to(self.scales) * self.limits
-
-    def digits(self, whole: Int[Tensor, "*batch params"]) -> Int[Tensor, "digits *batch params"]:
-        """Return the digits of whole numbers, the most significant first."""
-        return torch.stack([whole // self.base**i % self.base for i in reversed(range(self.number))])
-
-    def from_digits(self, digits: Float[Tensor, "digits params"]) -> Float[Tensor, " params"]:
-        """Return what digits stand for, means of digits included."""
-        weights = torch.tensor([float(self.base**i) for i in reversed(range(self.number))], dtype=torch.float64)
-        return self.values(weights.to(digits.device) @ digits.double())

@@ -1,4 +1,4 @@
-"""Numbers as whole numbers of steps and a remainder, and the step that suits the noise (`uplinks/hybrid.py` derives it)."""
+"""Numbers as whole numbers of steps and a remainder, and the step that suits the noise (`schemes/hybrid.py` derives it)."""
 
 import math
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aircomp.common.artefact import write_atomically
-from aircomp.fl.simulate import Simulation
+from aircomp.federation.run import Simulation
 from aircomp.measure.fields import label_of
 from aircomp.report.figures import MARKERS, PALETTE, logarithmic, whole_numbers
 from aircomp.report.partition import draw_partition
@@ -15,6 +15,8 @@ from aircomp.report.partition import draw_partition
 def draw_run(result: Simulation, out: Path) -> list[Path]:
     """Draw one run's curves and who holds what; return the files."""
     curves = draw_curves(result.metrics, out / "curves.png", title=f"{result.row['dataset']}, {result.row['uplink']}")
+    if result.data is None or result.partition is None:
+        return [curves]
     labels = result.data.train_labels
     classes = [str(c) for c in range(result.data.num_classes)]
     return [curves, draw_partition(result.partition, labels, classes, out / "partition.png")]

@@ -11,7 +11,7 @@ from torch import Tensor
 from aircomp.channel.awgn import transmit
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
-from aircomp.decode.rounding import round_to_sum
+from aircomp.decoders.rounding import round_to_sum
 from aircomp.encode.codebook import count
 from aircomp.layer import CommunicationLayer
 from aircomp.measure.fields import label_of

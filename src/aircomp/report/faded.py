@@ -16,18 +16,18 @@ from aircomp.common import rng as rngs
 from aircomp.common.packing import pack
 from aircomp.common.results import Row
 from aircomp.common.settings import Settings
-from aircomp.decode.base import Decoded
-from aircomp.decode.receiver import Reception
+from aircomp.decoders.base import Decoded
+from aircomp.decoders.fading.receiver import Reception
 from aircomp.encode.signal import Codewords
 from aircomp.measure.metrics import count_accuracy
 from aircomp.report.explain import example_choices, most_telling
 from aircomp.report.figures import bars, scatter
 from aircomp.report.page import Figure, Section, write_page
 from aircomp.report.rows import table_of
-from aircomp.uplinks.block_pilots import BlockPilots
-from aircomp.uplinks.digital import sent_counts
-from aircomp.uplinks.radio import joined
-from aircomp.uplinks.receivers import RECEIVER_CSI, make_receiver, receiver_codebook
+from aircomp.schemes.digital.block_pilots import BlockPilots
+from aircomp.schemes.digital.link import sent_counts
+from aircomp.schemes.digital.radio import joined
+from aircomp.schemes.digital.receivers import make_receiver, receiver_codebook
 
 NUM_CODEWORDS, CODEWORD_LENGTH = 128, 64
 GRID = 12
@@ -136,7 +136,7 @@ def hear_choices(
     seen = Reception(pack(received), popularity, blocks, gain_model=csi.at_receiver.gain_model, num_active=told)
     decoded = joined(make_receiver(receiver, codebook, settings).receive(seen))
     speaking = csi.at_devices.speaking(num_slots, uses)
-    return FadedRound(chosen, csi, speaking, sent_counts(chosen, speaking, 1, NUM_CODEWORDS), decoded)
+    return FadedRound(chosen, csi, speaking, sent_counts(chosen, speaking, NUM_CODEWORDS), decoded)
 
 
 def hear_with_pilots(
@@ -161,7 +161,7 @@ def hear_with_pilots(
     Raises:
         ConfigError: If a block has no room for the pilots.
     """
-    uses, codebook = CODEWORD_LENGTH, receiver_codebook(RECEIVER_CSI, NUM_CODEWORDS, CODEWORD_LENGTH, seed=seed)
+    uses, codebook = CODEWORD_LENGTH, receiver_codebook("receiver-csi", NUM_CODEWORDS, CODEWORD_LENGTH, seed=seed)
     air = make_channel(channel, power)
     csi = air.sound(num_active, num_slots * uses, rng=rngs.generator(seed, "fading"))
     plan = make(num_slots, uses, csi.at_receiver.block_uses)
@@ -170,7 +170,7 @@ def hear_with_pilots(
     decoded = plan.hear(received, num_active, codebook, popularity, csi.at_receiver)
     speaking = csi.at_devices.speaking(num_slots, uses)
     speaking = None if speaking is None else speaking[:, plan.rows]
-    return FadedRound(chosen, csi, speaking, sent_counts(chosen, speaking, 1, NUM_CODEWORDS), decoded)
+    return FadedRound(chosen, csi, speaking, sent_counts(chosen, speaking, NUM_CODEWORDS), decoded)
 
 
 def look_at_slot(whole: FadedRound, slot: int) -> FadedSlot:

@@ -26,13 +26,6 @@ NOISELESS = ("ideal", "perfect")
 """Uplinks that the SNR does not touch."""
 BOOKKEEPING = ("workers", "engine", "ray_address", "device", "checkpoint_seconds", "evaluate_every")
 """Settings that do not tell two runs apart."""
-BENCHES = {
-    "slots_per_second": "Kernels",
-    "samples_per_second": "Training",
-    "microseconds_per_slot": "Time against sizes",
-    "share_of_round": "Stages of a round",
-}
-"""What a benchmark's rows are measured by, and the title of those rows."""
 
 
 def sections_of(directories: Sequence[Path], *, beside: Path | None = None) -> list[Section]:
@@ -190,18 +183,6 @@ def _cost(runs: Sequence[Run]) -> Section:
     return Section("Cost", figures=present(drawn), tables=(table,))
 
 
-def _bench(runs: Sequence[Run]) -> Section:
-    rows, several = _rows(runs)
-    tables, drawn = [], []
-    for name, title in BENCHES.items():
-        measured = [row for row in rows if as_number(row.get(name)) is not None]
-        if measured:
-            tables.append(table_of(title, measured, ("contender", *several, *fields_of(measured))))
-        if not varies(measured, name, "contender", *several):  # one number for each contender: a bar
-            drawn.append(bars_of(measured, "contender", several, name, title))
-    return Section(f"Speed: {runs[0].command}", figures=present(drawn), tables=tuple(tables))
-
-
 def _other(runs: Sequence[Run]) -> Section:
     rows, several = _rows(runs)
     title = cell_text(runs[0].command)
@@ -218,7 +199,6 @@ SECTIONS: dict[str, Callable[[Sequence[Run]], Section]] = {
     "pretrain": _pretrain,
     "collect": _collect,
     "cost": _cost,
-    "bench": _bench,
 }
 """How the results of each command are shown, by its first word, in the order of the page."""
 

@@ -52,7 +52,9 @@ def draw_partition(
     if num_devices <= 50 and len(class_names) <= 20:
         _write_counts(axes, counts, shares)
     _label_axes(axes, num_devices, class_names)
-    axes.set_title(f"{num_devices} devices of {partition.devices.shape[1]} samples each", fontsize=10)
+    sizes = sorted(len(rows) for rows in partition.devices)
+    span = f"{sizes[0]} samples each" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]} samples"
+    axes.set_title(f"{num_devices} devices of {span}", fontsize=10)
     write_atomically(path, lambda temporary: figure.savefig(temporary, format=kind, dpi=150))
     return path
 

@@ -10,9 +10,7 @@ from typing import Any
 from aircomp.common.artefact import read_json, read_lines
 from aircomp.common.results import Row
 from aircomp.errors import ArtefactError
-from aircomp.fl.experiment import with_present_names
-from aircomp.fl.own import PARTS
-from aircomp.measure.fields import with_current_names
+from aircomp.federation.own import PARTS
 from aircomp.report.page import cell_text
 
 
@@ -68,7 +66,7 @@ def command_of(run: Run) -> str:
             words += _flags(run.config, "rounds", "seed", "snr_db")
         case "cost" if "num_parameters" in run.config:
             words += ["--parameters", str(run.config["num_parameters"])]
-        case _ if words[1:2] != ["bench"]:
+        case _:
             return ""
     return shlex.join(words)
 
@@ -105,11 +103,8 @@ def _read_run(directory: Path, name: str) -> Run:
         )
     command = "collect" if (directory / "fragments.json").exists() else result["command"]
     journal = directory / "metrics.jsonl"
-    records = read_lines(journal) if os.path.lexists(journal) else []
-    rows = [with_current_names(row, summary=True) for row in result["rows"]]
-    metrics = [with_current_names(record, summary=False) for record in records]
-    config = with_present_names(result["config"]) if command in ("simulate", "collect") else result["config"]
-    return Run(name, directory, command, config, rows, metrics, _made_with(result))
+    metrics = read_lines(journal) if os.path.lexists(journal) else []
+    return Run(name, directory, command, result["config"], result["rows"], metrics, _made_with(result))
 
 
 def _is_result(value: Any) -> bool:

@@ -1,37 +1,24 @@
 """What the server does with the aggregate: the next global model and the optimiser's state (Sec. II-B, Sec. IV)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from aircomp.common.settings import NeedsTable, Settings, needs
+from aircomp.common.settings import Tagged
 from aircomp.errors import ConfigError
 
 
-class ServerSettings(Settings):
+class ServerSettings(Tagged):
     """The server's optimiser."""
 
-    NEEDS: ClassVar[NeedsTable] = {
-        "momentum": needs("kind", "fedavgm"),
-        **dict.fromkeys(("beta1", "beta2", "adaptivity"), needs("kind", "fedadam", "fedyogi")),
-    }
-
-    kind: Literal["fedavg", "fedavgm", "fedadam", "fedyogi"] = "fedavg"
+    kind: str = "fedavg"
     """fedavg: the paper's; fedavgm: with momentum; fedadam, fedyogi: with a step size for each parameter."""
-    learning_rate: float = Field(default=1.0, gt=0)
+    learning_rate: float = Field(default=1.0, gt=0, le=1000)
     """The global learning rate (paper: η); in fedadam and fedyogi about the step of each parameter: try 0.01 there."""
-    momentum: float = Field(default=0.9, ge=0, lt=1)
-    """fedavgm: what is kept of the earlier steps."""
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    """fedadam, fedyogi: decay of the first moment."""
-    beta2: float = Field(default=0.99, ge=0, lt=1)
-    """fedadam, fedyogi: decay of the second moment."""
-    adaptivity: float = Field(default=1e-3, gt=0)
-    """fedadam, fedyogi: τ, added to the root of the second moment; smaller adapts more."""
     include_base_station: bool = False
     """Whether the base station's own update takes part in the aggregate; who aggregates acts on it, not `step`."""
     base: Literal["own-data", "first-device"] = "own-data"
@@ -48,6 +35,32 @@ class ServerSettings(Settings):
         return self
 
 
+class FedAvg(ServerSettings):
+    """The step is the aggregate."""
+
+    kind: Literal["fedavg"] = "fedavg"
+
+
+class FedAvgM(ServerSettings):
+    """The step has momentum."""
+
+    kind: Literal["fedavgm"] = "fedavgm"
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """What is kept of the earlier steps."""
+
+
+class Adaptive(ServerSettings):
+    """Each parameter has a step size of its own."""
+
+    kind: Literal["fedadam", "fedyogi"]  # pyright: ignore[reportGeneralTypeIssues] (which one must be said)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    """Decay of the first moment."""
+    beta2: float = Field(default=0.99, ge=0, lt=1)
+    """Decay of the second moment."""
+    adaptivity: float = Field(default=1e-3, ge=1e-9, le=1000)
+    """τ, added to the root of the second moment; smaller adapts more."""
+
+
 @dataclass(frozen=True)
 class ServerState:
     """What an optimiser carries from round to round."""
@@ -62,12 +75,14 @@ class ServerState:
 
 def initial_state(settings: ServerSettings, num_params: int, *, dtype: torch.dtype = torch.float32) -> ServerState:
     """Return the state before the first step: momentum 0, second moment τ²; `dtype` is that of the weights."""
-    if settings.kind == "fedavg":
-        return ServerState(None, None, 0)
-    first = torch.zeros(num_params, dtype=dtype)
-    if settings.kind == "fedavgm":
-        return ServerState(first, None, 0)
-    return ServerState(first, torch.full_like(first, settings.adaptivity**2), 0)
+    match settings:
+        case FedAvgM():
+            return ServerState(torch.zeros(num_params, dtype=dtype), None, 0)
+        case Adaptive():
+            first = torch.zeros(num_params, dtype=dtype)
+            return ServerState(first, torch.full_like(first, settings.adaptivity**2), 0)
+        case _:
+            return ServerState(None, None, 0)
 
 
 def step(
@@ -88,21 +103,21 @@ def step(
     Flower differs: its second moment starts at zero, and its FedAdam has a bias-corrected learning rate.
     """
     eta = settings.learning_rate
-    match settings.kind:
-        case "fedavg":
-            return weights + eta * update, ServerState(None, None, state.step + 1)
-        case "fedavgm":
+    match settings:
+        case FedAvgM():
             first = settings.momentum * _moment(state.first, settings) + update
             return weights + eta * first, ServerState(first, None, state.step + 1)
-        case "fedadam" | "fedyogi":
+        case Adaptive():
             first = settings.beta1 * _moment(state.first, settings) + (1 - settings.beta1) * update
             second = _second_moment(_moment(state.second, settings), update.square(), settings)
             weights = weights + eta * first / (second.sqrt() + settings.adaptivity)
             return weights, ServerState(first, second, state.step + 1)
+        case _:
+            return weights + eta * update, ServerState(None, None, state.step + 1)
 
 
 def _second_moment(
-    v: Float[Tensor, " params"], squares: Float[Tensor, " params"], settings: ServerSettings
+    v: Float[Tensor, " params"], squares: Float[Tensor, " params"], settings: Adaptive
 ) -> Float[Tensor, " params"]:
     if settings.kind == "fedadam":
         return settings.beta2 * v + (1 - settings.beta2) * squares

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from aircomp.channel.base import Channel, Csi
 from aircomp.channel.signal import Symbols
-from aircomp.common.rng import generator
+from aircomp.common.rng import fixed_generator, generator
 from aircomp.testing.made import made
 
 _DEVICES, _SLOTS, _USES = 5, 12, 16
@@ -57,7 +57,7 @@ def _check_draws(channel: Channel, csi: Csi) -> None:
 
 
 def _check_carried(channel: Channel, csi: Csi) -> None:
-    signal = Symbols(torch.randn(_DEVICES, _SLOTS, _USES, generator=generator(0, "symbols")), power=1.0)
+    signal = Symbols(torch.randn(_DEVICES, _SLOTS, _USES, generator=fixed_generator("symbols")), power=1.0)
 
     def heard(sent: Symbols, seed: int = 0) -> Tensor:
         return channel.carry(sent, csi, rng=generator(seed, "noise"))

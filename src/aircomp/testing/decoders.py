@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.common.checks import check_callable, check_methods
-from aircomp.common.rng import generator
-from aircomp.decode.base import Decoded, Decoder
+from aircomp.common.rng import fixed_generator
+from aircomp.decoders.base import Decoded, Decoder
 from aircomp.errors import ShapeError
 
 _NUM_CODEWORDS, _NUM_SLOTS, _NUM_ACTIVE = 64, 40, 8
@@ -27,13 +27,13 @@ def check_decoder(make: Callable[[Float[Tensor, "codewords uses"]], Decoder]) ->
         AssertionError: With a sentence that says what the decoder did.
     """
     check_callable("make", make, "of a codebook that returns a decoder")
-    rotation = torch.linalg.qr(torch.randn(_NUM_CODEWORDS, _NUM_CODEWORDS, generator=generator(0, "codebook"))).Q
+    rotation = torch.linalg.qr(torch.randn(_NUM_CODEWORDS, _NUM_CODEWORDS, generator=fixed_generator("codebook"))).Q
     for codebook in (torch.eye(_NUM_CODEWORDS), rotation):
         decoder = make(codebook)
         check_methods("what make returned", decoder, "decode")
         popularity, counts = _round(_NUM_SLOTS)
         clean = counts.to(codebook.dtype) @ codebook
-        noisy = clean + 0.05 * torch.randn(clean.shape, generator=generator(0, "noise"))
+        noisy = clean + 0.05 * torch.randn(clean.shape, generator=fixed_generator("noise"))
         _check_noise_free(decoder, clean, popularity, counts)
         _check_given_number(decoder, noisy, popularity)
         _check_order(decoder, noisy, popularity)
@@ -73,7 +73,7 @@ def _round(num_slots: int) -> tuple[Float[Tensor, " codewords"], Int[Tensor, "sl
     popularity = 1 / torch.arange(1, _NUM_CODEWORDS + 1)
     popularity /= popularity.sum()
     rows = popularity.expand(num_slots, -1)
-    chosen = torch.multinomial(rows, _NUM_ACTIVE, replacement=True, generator=generator(0, "counts"))
+    chosen = torch.multinomial(rows, _NUM_ACTIVE, replacement=True, generator=fixed_generator("counts"))
     counts = torch.zeros(num_slots, _NUM_CODEWORDS, dtype=torch.int64)
     return popularity, counts.scatter_add_(1, chosen, torch.ones_like(chosen))
 
@@ -100,7 +100,7 @@ def _check_given_number(decoder: Decoder, noisy: Tensor, popularity: Tensor) -> 
 
 
 def _check_order(decoder: Decoder, noisy: Tensor, popularity: Tensor) -> None:
-    order = torch.randperm(len(noisy), generator=generator(0, "order"))
+    order = torch.randperm(len(noisy), generator=fixed_generator("order"))
     straight, permuted = decoder.decode(noisy, popularity), decoder.decode(noisy[order], popularity)
     assert torch.equal(straight.counts[order], permuted.counts), "the order of the slots changes their counts"
 
@@ -138,7 +138,7 @@ def _check_refused(decoder: Decoder, received: Tensor, popularity: Tensor, what:
 
 def _check_any_input(make: Callable[[Float[Tensor, "codewords uses"]], Decoder]) -> None:
     """Decode what no device ever sent: the result is wrong then, but still a result."""
-    rng = generator(0, "any input")
+    rng = fixed_generator("any input")
     codebook = torch.randn(12, 8, generator=rng)
     codebook[1] = codebook[0]
     codebook /= codebook.norm(dim=1, keepdim=True)

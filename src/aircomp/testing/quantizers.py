@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.common.checks import check_callable
-from aircomp.common.rng import generator
+from aircomp.common.rng import fixed_generator
 from aircomp.quantize.codebook import Quantizer
 from aircomp.quantize.nearest import nearest
 
@@ -26,16 +26,16 @@ def check_quantizer(build: Build) -> None:
         AssertionError: With a sentence that says what it did.
     """
     check_callable("build", build, "of fragments and a generator that returns a Quantizer")
-    fragments = torch.randn(_SLOTS, _FRAGMENT, generator=generator(0, "fragments")) ** 3
+    fragments = torch.randn(_SLOTS, _FRAGMENT, generator=fixed_generator("fragments")) ** 3
     for name, given in {"heavy-tailed": fragments, "equal": torch.ones_like(fragments), "one": fragments[:1]}.items():
-        quantizer = build(given, generator(0, "codebook"))
+        quantizer = build(given, fixed_generator("codebook"))
         _check_form(quantizer, given, name)
-        again = build(given, generator(0, "codebook"))
+        again = build(given, fixed_generator("codebook"))
         assert torch.equal(quantizer.codebook, again.codebook), f"equal seeds give other codebooks of {name} fragments"
-    quantizer = build(fragments, generator(0, "codebook"))
+    quantizer = build(fragments, fixed_generator("codebook"))
     left = (fragments - quantizer.codebook[quantizer.base_indices]).square().sum()
     assert left < fragments.square().sum(), "quantising loses more than sending nothing"
-    scaled = build(1e3 * fragments, generator(0, "codebook"))
+    scaled = build(1e3 * fragments, fixed_generator("codebook"))
     same = torch.allclose(
         scaled.codebook, 1e3 * quantizer.codebook, rtol=1e-3, atol=1e-3 * float(fragments.abs().max())
     )

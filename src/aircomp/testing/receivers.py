@@ -10,9 +10,9 @@ from torch import Tensor
 
 from aircomp.common.checks import check_callable, check_methods
 from aircomp.common.gains import GainModel
-from aircomp.common.rng import generator
-from aircomp.decode.base import Decoded
-from aircomp.decode.receiver import Receiver, Reception
+from aircomp.common.rng import fixed_generator
+from aircomp.decoders.base import Decoded
+from aircomp.decoders.fading.receiver import Receiver, Reception
 from aircomp.errors import ShapeError
 from aircomp.testing.decoders import check_decoded
 
@@ -32,7 +32,7 @@ def check_receiver(make: Callable[[Complex[Tensor, "codewords uses"]], Receiver]
         AssertionError: With a sentence that says what the receiver did.
     """
     check_callable("make", make, "of a codebook that returns a receiver")
-    rng = generator(0, "receiver")
+    rng = fixed_generator("receiver")
     codebook = _complex(rng, _CODEWORDS, _USES)
     codebook /= codebook.norm(dim=1, keepdim=True)
     receiver = make(codebook)
@@ -97,7 +97,7 @@ def _check_edges(receiver: Receiver, seen: Reception) -> None:
     _received(receiver, replace(seen, received=seen.received.to(torch.complex128)))
     for decoded in _received(receiver, replace(seen, received=torch.zeros_like(seen.received))):
         assert decoded.num_active == 0, f"in a round without signal it sees {decoded.num_active_hat:.3g} devices"
-    noise = _complex(generator(0, "noise"), *seen.received.shape)
+    noise = _complex(fixed_generator("noise"), *seen.received.shape)
     for signal in (noise, 1e15 * noise, 1e-15 * noise, torch.ones_like(noise)):
         _received(receiver, replace(seen, received=signal))
     for bad in (math.nan, math.inf):

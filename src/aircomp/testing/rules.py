@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from aircomp.aggregation import Rule, aggregate
-from aircomp.common.rng import generator
+from aircomp.common.rng import fixed_generator
 
 _CODEWORDS, _SLOTS, _FRAGMENT, _DEVICES = 12, 20, 5, 9
 
@@ -18,7 +18,7 @@ def check_rule(rule: str | Rule) -> None:
     Raises:
         AssertionError: With a sentence that says what the rule did.
     """
-    rng = generator(0, "rule")
+    rng = fixed_generator("rule")
     codewords = torch.randn(_CODEWORDS, _FRAGMENT, generator=rng)
     chosen = torch.randint(_CODEWORDS, (_SLOTS, _DEVICES), generator=rng)
     counts = torch.zeros(_SLOTS, _CODEWORDS, dtype=torch.int64).scatter_add_(1, chosen, torch.ones_like(chosen))

@@ -1,4 +1,9 @@
-"""What holds of every uplink scheme, on a channel without noise, with noise, and with silent devices."""
+"""What holds of every scheme: on a channel without noise, with noise, with silent devices, and across the barrier.
+
+The barrier: a device knows what was broadcast, read from its wire form, and nothing else of the base station; the base
+station knows what it heard, what it broadcast, what it kept in `Private`, and what devices agreed on at a declared price. So
+every verb is called once more on an object that was made for this call alone.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,12 +15,13 @@ from torch import Tensor
 from aircomp.channel.awgn import Awgn
 from aircomp.channel.base import Channel, Csi
 from aircomp.channel.signal import Signal
-from aircomp.common.rng import generator
-from aircomp.link import Exchange, Link, communicate
+from aircomp.common.rng import fixed_generator
+from aircomp.errors import AirCompError, ConfigError
+from aircomp.link import Exchange, Link, aggregate, carry, communicate, decode, encode, sound
+from aircomp.schemes.base import Broadcast, Memory, Scheme, Sent
+from aircomp.schemes.meter import TOLERANCE
+from aircomp.schemes.outputs import Counts, Mean, Vectors, Vote
 from aircomp.testing.made import made
-from aircomp.uplinks.base import Uplink
-from aircomp.uplinks.meter import TOLERANCE
-from aircomp.uplinks.outputs import Counts, Mean, Vectors, Vote
 
 _DEVICES, _PARAMS = 6, 2_000
 _CLEAN = 200.0
@@ -25,32 +31,167 @@ _LOST = 0.008
 devices by their amplitude .0034; an update that is a tenth too long has .01."""
 
 
-def check_uplink(make: Callable[[], Uplink], channel: Callable[[float], Channel] = Awgn) -> None:
-    """Check the properties that every uplink scheme must have.
+def check_uplink(make: Callable[[], Scheme], channel: Callable[[float], Channel] = Awgn) -> None:
+    """Check the properties that every scheme must have.
 
     Args:
-        make: Builds the scheme.
+        make: Builds the scheme, another object in every call.
         channel: Builds the channel that the scheme is for, with an SNR in decibels; the paper's by default.
 
     Raises:
         AssertionError: With a sentence that says what the scheme did.
     """
-    uplink = made(make, "broadcast", "encode", "decode", "diagnose")
-    assert uplink.offers in (Counts, Vectors, Mean, Vote), (
-        f"it offers {uplink.offers}, expected one of the four outputs"
+    scheme = made(make, "broadcast", "encode", "decode", "diagnose")
+    assert make() is not scheme, "make returned one object twice: devices would share it with the base station"
+    assert scheme.offers in (Counts, Vectors, Mean, Vote), (
+        f"it offers {scheme.offers}, expected one of the four outputs"
     )
-    rng = generator(0, "messages")
+    rng = fixed_generator("messages")
     base, *messages = (torch.randn(1 + _DEVICES, _PARAMS, generator=rng) ** 3).unbind()
     messages = torch.stack(messages)
-    quiet = channel(_CLEAN)
+    quiet, noisy = channel(_CLEAN), channel(5.0)
+    _check_travels(make(), base)
+    once = _check_barrier(make, base, messages, noisy, {}, 0)
+    _check_barrier(make, base, messages, noisy, once.memory, 1)
     clean = _send(make(), base, messages, quiet)
-    _check_form(clean, uplink)
-    _check_clean(clean, messages, uplink)
+    _check_form(clean, scheme)
+    _check_clean(clean, messages, scheme)
     _check_order(make, base, messages, clean, quiet)
-    _check_determinism(make, base, messages, channel(5.0))
-    _check_power(clean, uplink)
+    _check_power(clean, scheme)
     _check_silence(make, base, messages, _OneSilent(quiet))
     _check_edges(make, base, messages, channel(0.0))
+
+
+# ── the barrier ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _check_travels(scheme: Scheme, base: Tensor) -> None:
+    announced = scheme.broadcast(base, {}, rng=fixed_generator("broadcast"))
+    pair = isinstance(announced, tuple) and len(announced) == 2 and isinstance(announced[0], Broadcast)
+    assert pair, f"broadcast returned {type(announced).__name__}, expected (Broadcast, what the base station keeps)"
+    try:
+        Broadcast.read(announced[0].wire)
+    except ConfigError as error:
+        raise AssertionError(str(error)) from None
+
+
+def _raised(error: Exception) -> BaseException:
+    """Return what a scheme of the user's own raised, of which the link made a sentence."""
+    return error.__cause__ if type(error) is AirCompError and error.__cause__ is not None else error
+
+
+def _check_barrier(
+    make: Callable[[], Scheme], base: Tensor, messages: Tensor, channel: Channel, memory: Memory, index: int
+) -> Exchange:
+    """Send a round twice: with one object, as a run does, and with one of its own for each side."""
+    whole, before = make(), messages.clone()
+    try:
+        done = communicate(_link(whole, channel), base.clone(), messages, memory, index)
+    except (
+        AttributeError,
+        AirCompError,
+    ) as error:  # of a `Broadcast` of its own class, of which devices read the usual one
+        cause = _raised(error)
+        if not isinstance(cause, AttributeError):
+            raise AssertionError(str(error)) from error
+        raise AssertionError(f"a verb reaches for {cause.name!r}, which did not travel: {cause}") from error
+    assert torch.equal(messages, before), "a verb changed the devices' messages in place"
+    assert torch.isfinite(done.update).all(), f"the update of round {index} is not finite"
+    _check_priced(done.sent, whole)
+    _send_another(make, base, messages, channel)
+    link = _link(make(), channel)  # of the devices: it has announced nothing
+    heard, csi = Broadcast.read(done.broadcast.wire), sound(link, len(messages), done.broadcast, index)
+
+    def reaches() -> str:
+        left = _left_by_broadcast(make, base, memory, link.rng("codebook", index))
+        return f"encode reaches for more than the broadcast{left}"
+
+    try:
+        sent = link.scheme.encode(messages.clone(), heard, csi.at_devices, rng=link.rng("encode", index))
+    except Exception as error:
+        raise AssertionError(f"{reaches()}: {error}") from error
+    if not _same_sent(sent, done.sent):
+        again = communicate(_link(make(), channel), base.clone(), messages, memory, index).sent
+        assert _same_sent(again, done.sent), "equal seeds give other signals"
+        raise AssertionError(f"{reaches()}: from its wire form it sends other signals")
+    _check_base_station(make, done, memory, channel, csi, index)
+    return done
+
+
+def _send_another(make: Callable[[], Scheme], base: Tensor, messages: Tensor, channel: Channel) -> None:
+    """Announce and send another round, so that what verbs leave outside of their object is that one's."""
+    link = _link(make(), channel)
+    announced, _ = link.scheme.broadcast(1 + base.flip(0), {}, rng=fixed_generator("another round"))
+    encode(link, 1 + messages.flip(1), announced, sound(link, len(messages), announced, 0), 0)
+
+
+def _check_priced(sent: Sent, scheme: Scheme) -> None:
+    names = ", ".join(map(repr, sent.agreed))
+    assert not sent.agreed or scheme.side_information, (
+        f"devices agree on {names} with the base station, and side_information does not say what that takes"
+    )
+    assert sent.payload is None or scheme.side_information, (
+        "its payload arrives without error, and side_information does not say so"
+    )
+
+
+def _left_by_broadcast(make: Callable[[], Scheme], base: Tensor, memory: Memory, rng: torch.Generator) -> str:
+    """Return, in words, what `broadcast` stores on the scheme, which devices do not have."""
+    used = make()
+    used.broadcast(base.clone(), memory, rng=rng)
+    before, after = _attributes(make()), _attributes(used)
+    names = [name for name in after if name not in before or not _equal(before[name], after[name])]
+    return f" (broadcast left {', '.join(names)} on the scheme)" if names else ""
+
+
+def _attributes(part: Any, path: str = "self", depth: int = 4) -> dict[str, Any]:
+    """Return everything on an object and on the parts of it, by path."""
+    found = {}
+    for name, value in getattr(part, "__dict__", {}).items():
+        found[f"{path}.{name}"] = value
+        if depth and not isinstance(value, Tensor | type):
+            found |= _attributes(value, f"{path}.{name}", depth - 1)
+    return found
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.shape == other.shape and torch.equal(one, other)
+    # whatever has attributes is compared by them; what else has no value of its own counts as the same
+    simple = (Tensor, int, float, str, bytes, tuple, list, type(None))
+    return type(one) is type(other) if not isinstance(one, simple) else repr(one) == repr(other)
+
+
+def _same_sent(one: Sent, other: Sent) -> bool:
+    """Whether two transmissions are the same bits."""
+
+    def tensors(sent: Sent) -> list[Any]:
+        payload = [sent.payload] if isinstance(sent.payload, Tensor) else []
+        return [*sent.signal.each(), sent.reconstruction, sent.delivered, *sent.agreed.values(), *payload]
+
+    pairs = zip(tensors(one), tensors(other), strict=False)
+    alike = len(tensors(one)) == len(tensors(other)) and list(one.agreed) == list(other.agreed)
+    return alike and all(a is b or _equal(a, b) for a, b in pairs)
+
+
+def _check_base_station(
+    make: Callable[[], Scheme], done: Exchange, memory: Memory, channel: Channel, csi: Csi, index: int
+) -> None:
+    """Decode with an object that has not seen what devices sent, nor announced the round."""
+    link = _link(make(), channel)
+    received, announced = carry(link, done.sent, csi, index), replace(done.broadcast, agreed=done.sent.agreed)
+    try:
+        update = aggregate(link, decode(link, received, announced, done.private, csi)[0])
+    except (AttributeError, AirCompError) as error:
+        raise AssertionError(f"decode reaches for what another verb left on the scheme: {_raised(error)}") from error
+    if torch.equal(update, done.update):
+        return
+    again = communicate(_link(make(), channel), done.base_update, done.messages, memory, index)
+    assert torch.equal(again.update, done.update), "equal seeds give another update"
+    raise AssertionError("decode reaches for what another verb left on the scheme: on its own it gives another update")
+
+
+# ── what arrives ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -77,15 +218,15 @@ class _OneSilent:
         return self.channel.carry(signal, csi, rng=rng)
 
 
-def _link(uplink: Uplink, channel: Channel) -> Link:
-    return Link(uplink, channel, "sign-vote" if uplink.offers is Vote else "mean", readout="integers")
+def _link(scheme: Scheme, channel: Channel) -> Link:
+    return Link(scheme, channel, "sign-vote" if scheme.offers is Vote else "mean", readout="integers")
 
 
-def _send(uplink: Uplink, base: Tensor, messages: Tensor, channel: Channel) -> Exchange:
-    return communicate(_link(uplink, channel), base, messages, {}, 0)
+def _send(scheme: Scheme, base: Tensor, messages: Tensor, channel: Channel) -> Exchange:
+    return communicate(_link(scheme, channel), base, messages, {}, 0)
 
 
-def _check_form(exchange: Exchange, uplink: Uplink) -> None:
+def _check_form(exchange: Exchange, scheme: Scheme) -> None:
     assert exchange.update.shape == (_PARAMS,), (
         f"the update has shape {tuple(exchange.update.shape)}, expected [{_PARAMS}]"
     )
@@ -93,13 +234,13 @@ def _check_form(exchange: Exchange, uplink: Uplink) -> None:
     assert exchange.sent.reconstruction.shape == (_DEVICES, _PARAMS), "not every device knows what it sent"
     for name, value in exchange.memory.items():
         assert isinstance(value, Tensor), f"it remembers {name} as {type(value).__name__}, expected a tensor"
-    if exchange.announced.num_uses and uplink.uses_radio:
-        sent, announced = exchange.sent.signal.superpose(None)[0].numel(), exchange.announced.num_uses
+    if exchange.broadcast.num_uses and scheme.uses_radio:
+        sent, announced = exchange.sent.signal.superpose(None)[0].numel(), exchange.broadcast.num_uses
         assert sent == announced, f"it announced {announced} channel uses and sent {sent}"
 
 
-def _check_clean(exchange: Exchange, messages: Tensor, uplink: Uplink) -> None:
-    if uplink.offers is Vote:
+def _check_clean(exchange: Exchange, messages: Tensor, scheme: Scheme) -> None:
+    if scheme.offers is Vote:
         agreed = ((messages > 0).all(dim=0) | (messages < 0).all(dim=0)) & exchange.sent.reconstruction.any(dim=0)
         right = exchange.update.sign() == messages[0].sign()
         assert right[agreed].all(), "without noise the vote is wrong where all devices agree"
@@ -109,7 +250,7 @@ def _check_clean(exchange: Exchange, messages: Tensor, uplink: Uplink) -> None:
     assert error < _LOST, f"without noise, {error:.2g} of the mean of what devices sent is wrong"
 
 
-def _check_order(make: Callable[[], Uplink], base: Tensor, messages: Tensor, clean: Exchange, channel: Channel) -> None:
+def _check_order(make: Callable[[], Scheme], base: Tensor, messages: Tensor, clean: Exchange, channel: Channel) -> None:
     turned = _send(make(), base, messages.flip(0), channel)
     before, after = clean.update, turned.update
     if isinstance(clean.output, Vote):  # where devices disagree, random phases may decide
@@ -119,34 +260,27 @@ def _check_order(make: Callable[[], Uplink], base: Tensor, messages: Tensor, cle
     assert error < _LOST, "the order of the devices changes the update"
 
 
-def _check_determinism(make: Callable[[], Uplink], base: Tensor, messages: Tensor, channel: Channel) -> None:
-    once, again = (_send(make(), base, messages, channel) for _ in range(2))
-    assert torch.equal(once.update, again.update), "equal seeds give another update"
-    following = communicate(_link(make(), channel), base, messages, once.memory, 1)
-    assert torch.isfinite(following.update).all(), "the round after one with noise is not finite"
-
-
-def _check_power(exchange: Exchange, uplink: Uplink) -> None:
+def _check_power(exchange: Exchange, scheme: Scheme) -> None:
     air = exchange.air
-    if uplink.uses_radio and air.channel_uses:
+    if scheme.uses_radio and air.channel_uses:
         ratio = float(air.energy.mean()) / air.nominal_energy
         assert abs(ratio - 1) < TOLERANCE, f"devices spend {ratio:.3g} times the power that they are meant to"
 
 
-def _check_silence(make: Callable[[], Uplink], base: Tensor, messages: Tensor, channel: Channel) -> None:
-    uplink = make()
-    if not uplink.uses_radio:
+def _check_silence(make: Callable[[], Scheme], base: Tensor, messages: Tensor, channel: Channel) -> None:
+    scheme = make()
+    if not scheme.uses_radio:
         return
-    exchange = _send(uplink, base, messages, channel)
+    exchange = _send(scheme, base, messages, channel)
     assert float(exchange.air.energy[0]) == 0, "a silent device spends energy"
     assert not exchange.sent.reconstruction[0].any(), "a silent device believes that it sent something"
-    if uplink.offers is not Vote:
+    if scheme.offers is not Vote:
         truth = exchange.sent.reconstruction[1:].mean(dim=0)
         error = float((exchange.update - truth).square().sum() / truth.square().sum())
         assert error < _LOST, f"with a silent device, {error:.2g} of the mean of the others is wrong"
 
 
-def _check_edges(make: Callable[[], Uplink], base: Tensor, messages: Tensor, channel: Channel) -> None:
+def _check_edges(make: Callable[[], Scheme], base: Tensor, messages: Tensor, channel: Channel) -> None:
     for what, own, sent in (
         ("one device", base, messages[:1]),
         ("updates of zero", torch.zeros_like(base), torch.zeros_like(messages)),

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.decode.estimate import smooth
+from aircomp.decoders.estimate.round_estimate import smooth
 from aircomp.encode.codebook import count
 from aircomp.train.rounds import RoundsSettings, TrainingRound
 
@@ -173,14 +173,12 @@ def _log_ratio(
 def _shares(saved: TrainingRound, snr_db: float) -> Float[Tensor, " codewords"]:
     """Return what a round tells of its shares: from the base station's popularity so far towards the devices' as is told."""
     own = smooth(saved.popularity.double(), saved.num_slots).to(saved.popularity)
-    if not saved.groups:
-        return own
     return torch.softmax(torch.lerp(own.log(), _chosen(saved).log(), _told(snr_db)), dim=0)
 
 
 def _chosen(saved: TrainingRound) -> Float[Tensor, " codewords"]:
-    """Return how often the devices of a round with groups chose each codeword, none of them never."""
-    sums = next(iter(saved.groups.values())).sums.sum(0) + 1
+    """Return how often the devices of a round chose each codeword, none of them never."""
+    sums = saved.indices.flatten().long().bincount(minlength=len(saved.popularity)).to(saved.popularity) + 1
     return sums / sums.sum()
 
 

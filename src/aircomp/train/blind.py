@@ -25,10 +25,10 @@ from aircomp.common.gains import GainModel
 from aircomp.common.packing import pack
 from aircomp.common.results import Row
 from aircomp.common.settings import Presets, Settings
-from aircomp.decode.blind import Blind
-from aircomp.decode.multisource import Found
-from aircomp.decode.receiver import expected_counts
-from aircomp.decode.rounding import round_to_sum
+from aircomp.decoders.fading.blind import Blind
+from aircomp.decoders.fading.multisource import Found
+from aircomp.decoders.fading.receiver import expected_counts
+from aircomp.decoders.rounding import round_to_sum
 from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError
 from aircomp.layer.blind_net import BlindLayer, BlindNetworks
@@ -192,7 +192,7 @@ class _BlindTraining(NetworkTraining[BlindNetworks, BlindLayer, FadedBatch, Save
         saved = self.test_rounds[number]
         chosen, told = saved.indices[:, :MOST_TESTED], float(len(saved.indices))
         batch = FadedBatch(chosen, saved.popularity, told, antennas, GainModel.unknown_phase(), 0.0, snr_db)
-        rng = rngs.generator(0, "test noise", number)
+        rng = rngs.fixed_generator("test noise", number)
         found, truth = decode_batch(layer.networks, batch.to(self.device), rng=rng)
         return count_accuracy(truth.long(), round_to_sum(found.mean[:, 0], len(chosen)))
 
@@ -217,7 +217,7 @@ def load_saved_rounds(
 
 
 def _load(path: Path) -> SavedRound:
-    saved = arrange(load_round(path), "popularity", rng=rngs.generator(0, "codeword order"))
+    saved = arrange(load_round(path), "popularity", rng=rngs.fixed_generator("codeword order"))
     return SavedRound(f"{path.resolve().parent.name}/{path.stem}", saved.indices, saved.popularity)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.common.settings import Presets
-from aircomp.decode.analog_code import Heard
+from aircomp.decoders.analog_code import Heard
 from aircomp.encode.analog_code import AnalogCodeSettings
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer.analog_code import AnalogCode, AnalogNetworks
@@ -40,7 +40,7 @@ SNR_DB = (-10.0, -5.0, 0.0, 5.0, 10.0, 15.0, 20.0)
 class CodeRoundsSettings(BatchesSettings):
     """What an analog code is trained on."""
 
-    validation_samples: int = Field(default=8_192, ge=1)
+    validation_samples: int = Field(default=8_192, ge=1, le=10**9)
     """Slots of the validation rounds; every epoch has the same slots and the same noise."""
     batch_slots: int = Field(default=256, ge=1, le=65_536)
     """Slots of one batch, all from one round."""
@@ -177,8 +177,10 @@ class _CodeTraining(NetworkTraining[AnalogNetworks, AnalogCode, CodeBatch, CodeR
                 fragments, slots = saved.fragments[: self.settings.code.devices], torch.arange(saved.num_slots)
                 batch = make_batch(saved, fragments, slots, snr_db)
                 if name == "update_nmse_faded":
-                    batch = replace(batch, fades=rayleigh(len(fragments), rng=rngs.generator(0, "test fading", number)))
-                noise = rngs.generator(0, "test noise", number)
+                    batch = replace(
+                        batch, fades=rayleigh(len(fragments), rng=rngs.fixed_generator("test fading", number))
+                    )
+                noise = rngs.fixed_generator("test noise", number)
                 errors.append(float(error_of_batch(layer.networks, batch.to(self.device), rng=noise)))
             row[name] = sum(errors) / len(errors)
         return row

@@ -11,13 +11,13 @@ from aircomp.common.artefact import read_tensors
 from aircomp.common.checks import check_callable, check_path
 from aircomp.common.outdir import as_directory
 from aircomp.errors import ConfigError
-from aircomp.fl.configure import check_overrides, configure
-from aircomp.fl.experiment import Experiment
-from aircomp.fl.round import Record, Round
-from aircomp.fl.simulate import Simulation, simulate
+from aircomp.federation.configure import check_overrides, configure
+from aircomp.federation.experiment import Experiment
+from aircomp.federation.round import Record, Round
+from aircomp.federation.simulate import Simulation, simulate
 from aircomp.quantize.fragment import split
+from aircomp.schemes.digital.link import DigitalPrivate
 from aircomp.train.fragments import FragmentRound, save_round, write_description
-from aircomp.uplinks.digital import Kept
 
 
 def collect(
@@ -28,6 +28,7 @@ def collect(
     on_round: Callable[[Record], None] | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    other_arithmetic: bool = False,
     data_dir: str | Path | None = None,
     **overrides: Any,
 ) -> Simulation:
@@ -40,6 +41,7 @@ def collect(
         on_round: Called with each round's record.
         resume: Continue an interrupted collection.
         overwrite: Replace the collection in `out`.
+        other_arithmetic: Continue it also where something else computes, as for `simulate`.
         data_dir: Where datasets lie.
         **overrides: Settings, as for `simulate`.
     """
@@ -53,13 +55,13 @@ def collect(
         _check_raw(out, raw=raw)
     experiment = configure(preset, overrides)
     check_overrides(experiment, overrides)
-    length = experiment.uplink.quantize.fragment_length
+    length = experiment.fragment_length
 
     def save(record: Record, happened: Round | None) -> None:
         if happened is not None:
             exchange = happened.exchange
             signal: Any = exchange.sent.signal  # Codewords, from perfect aggregation
-            kept: Kept = exchange.announced.kept
+            kept: DigitalPrivate = exchange.private
             fragments = FragmentRound(
                 signal.indices,
                 kept.quantizer.popularity,
@@ -77,12 +79,13 @@ def collect(
         experiment,
         out=out,
         resume=resume,
+        other_arithmetic=other_arithmetic,
         overwrite=overwrite,
         data_dir=data_dir,
         on_round=save,
         command="collect",
     )
-    write_description(out, experiment.model_dump(mode="json"), experiment.uplink.quantize.order)
+    write_description(out, experiment.model_dump(mode="json"), run.experiment.uplink.model_dump()["quantize"]["order"])
     return run
 
 

@@ -8,7 +8,7 @@ from aircomp.common.checks import check_callable, check_device, check_number, ch
 from aircomp.common.outdir import as_directory
 from aircomp.common.settings import Presets
 from aircomp.errors import ConfigError
-from aircomp.fl.journal import open_run
+from aircomp.federation.journal import open_run
 from aircomp.train.distributed import team
 from aircomp.train.loop import Record, Trained, Training
 from aircomp.train.recipe import TrainingSettings
@@ -23,6 +23,7 @@ class RunOptions(TypedDict, total=False):
     on_epoch: Callable[[Record], None] | None
     resume: bool
     overwrite: bool
+    other_arithmetic: bool
     device: str
     batches_per_step: int | None
 
@@ -37,6 +38,7 @@ def train_on(
     on_epoch: Callable[[Record], None] | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    other_arithmetic: bool = False,
     device: str = "cpu",
     batches_per_step: int | None = None,
 ) -> L:
@@ -51,6 +53,7 @@ def train_on(
         on_epoch: Called with each epoch's record.
         resume: Continue an interrupted training.
         overwrite: Replace what is in `out`.
+        other_arithmetic: Continue it also where something else computes, as for `aircomp.simulate`.
         device: Where to compute.
         batches_per_step: Batches whose mean gradient a step follows.
     """
@@ -67,7 +70,15 @@ def train_on(
         )
         if not processes.leads:
             return training.run(resume=resume)
-        with open_run(directory, settings, command="pretrain", resume=resume, overwrite=overwrite, read=presets.read):
+        with open_run(
+            directory,
+            settings,
+            command="pretrain",
+            resume=resume,
+            overwrite=overwrite,
+            other_arithmetic=other_arithmetic,
+            read=presets.read,
+        ):
             return training.run(resume=resume)
 
 

@@ -13,15 +13,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.channel.awgn import superpose, transmit
-from aircomp.channel.snr import LOWEST_SNR_DB, SnrReference, noise_variance
+from aircomp.channel.snr import HIGHEST_SNR_DB, LOWEST_SNR_DB, SnrReference, noise_variance
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_choice, check_device, check_number, check_numbers, check_path, check_type
 from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
-from aircomp.decode.base import Decoded, Decoder, check_received
-from aircomp.decode.posterior import Posterior
-from aircomp.decode.side import SideInformation, visible_side_information
-from aircomp.decode.simple import Genie
+from aircomp.decoders.amp.posterior import Posterior
+from aircomp.decoders.base import Decoded, Decoder, check_received
+from aircomp.decoders.side import SideInformation, visible_side_information
+from aircomp.decoders.simple import Genie
 from aircomp.encode.codebook import codebook_kinds, count
 from aircomp.engines.pool import workers
 from aircomp.errors import ConfigError
@@ -35,8 +35,14 @@ from aircomp.measure.information import (
     signal_bits,
     signal_covariance,
 )
+from aircomp.schemes.digital.decoders import (
+    DecoderChoice,
+    decoder_and_codebook,
+    decoder_names,
+    make_decoder,
+    trained_decoders,
+)
 from aircomp.train.fragments import FragmentRound, load_round, round_files
-from aircomp.uplinks.decoders import FORMS, DecoderChoice, decoder_and_codebook, decoder_names, make_decoder
 
 # slots of independent devices that are drawn for their power: 8,192 tell signal_bits to 0.1 under `slot` SNR
 SLOTS_AT_ONCE, DRAWS = 512, 16
@@ -151,7 +157,7 @@ def check_plan(plan: Plan) -> None:
         raise ConfigError(f"decoders is empty; expected at least one of {', '.join(decoder_names())}")
     for name in plan.decoders:
         check_choice("decoder", name, decoder_names())
-    check_numbers("snr_db", plan.snr_db, low=LOWEST_SNR_DB, high=-LOWEST_SNR_DB)
+    check_numbers("snr_db", plan.snr_db, low=LOWEST_SNR_DB, high=HIGHEST_SNR_DB)
     check_choice("snr_reference", plan.snr_reference, get_args(SnrReference))
     check_choice("codebook", plan.codebook, ("auto", "layer", *codebook_kinds()))
     check_choice("side_information", plan.side_information, get_args(SideInformation))
@@ -169,7 +175,7 @@ def check_plan(plan: Plan) -> None:
     check_device("device", plan.device)
     if plan.layer is not None and plan.codebook != "layer":
         form = CommunicationLayer.load(plan.layer).form
-        takers = [name for name, forms in FORMS.items() if form in forms]
+        takers = [name for name, forms in trained_decoders().items() if form in forms]
         if not set(takers) & set(plan.decoders):
             raise ConfigError(
                 f"a layer of form {form} was given, but no decoder takes it; use the decoder {' or '.join(takers)}, or "
@@ -230,7 +236,7 @@ def _books(saved: FragmentRound, plan: Plan) -> list[_Book]:
     books: list[_Book] = []
     for name in plan.decoders:
         layer = (
-            plan.layer if form in FORMS.get(name, (form,)) else None
+            plan.layer if form in trained_decoders().get(name, (form,)) else None
         )  # a trained decoder of another form has its own
         decoder, codebook, kind = decoder_and_codebook(replace(choice, decoder=name, layer=layer))
         same = next((book for book in books if torch.equal(book.codebook, codebook)), None)

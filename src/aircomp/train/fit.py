@@ -35,6 +35,7 @@ def pretrain(
     on_epoch: Callable[[Record], None] | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    other_arithmetic: bool = False,
     device: str = "cpu",
     batches_per_step: int | None = None,
 ) -> CommunicationLayer:
@@ -49,6 +50,7 @@ def pretrain(
         on_epoch: Called with each epoch's record.
         resume: Continue an interrupted training; it ends with the same bits as an uninterrupted one.
         overwrite: Replace what is in `out`.
+        other_arithmetic: Continue it also where other kernels or another torch compute than before.
         device: Where to compute.
         batches_per_step: Batches whose mean gradient a step of the optimiser follows (paper: 1); by default one for each
             process that torchrun started. The same number gives the same training on any number of processes.
@@ -72,6 +74,7 @@ def pretrain(
         make,
         on_epoch=on_epoch,
         resume=resume,
+        other_arithmetic=other_arithmetic,
         overwrite=overwrite,
         device=device,
         batches_per_step=batches_per_step,

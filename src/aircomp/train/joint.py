@@ -22,10 +22,10 @@ from torch import Tensor
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.common.settings import Presets
-from aircomp.decode.base import MAX_DEVICES
-from aircomp.decode.basis import leading_basis
-from aircomp.decode.gamp_steps import MIN_NOISE, PreparedCodebook, output_block, pseudo_channel, replace, start
-from aircomp.decode.tempered import CountTable, tempered_posterior
+from aircomp.decoders.amp.basis import leading_basis
+from aircomp.decoders.amp.steps import MIN_NOISE, PreparedCodebook, output_block, pseudo_channel, replace, start
+from aircomp.decoders.base import MAX_DEVICES
+from aircomp.decoders.net.tempered import CountTable, tempered_posterior
 from aircomp.encode.codebook import make_codebook, random_rotation
 from aircomp.encode.energy import PEAK
 from aircomp.encode.joint_code import JointCode, JointCodeSettings, mean_one
@@ -118,7 +118,7 @@ class _JointTraining(NetworkTraining[JointCode, JointLayer, Batch, TrainingRound
         errors = []
         for number, saved in enumerate(self.test_rounds):
             batch = make_batch(saved, torch.arange(min(saved.num_slots, MOST_TESTED)), snr_db, "round").to(self.device)
-            rng = rngs.generator(0, "test noise", number)
+            rng = rngs.fixed_generator("test noise", number)
             errors.append(float(error_of_batch(layer.code, batch, self.settings.codeword_length, rng=rng)))
         row: Row = {"snr_db": snr_db, "snr_reference": "transmit", "rounds": len(errors)}
         return row | {"update_nmse": sum(errors) / len(errors)}

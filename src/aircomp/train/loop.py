@@ -21,7 +21,7 @@ from aircomp.common import rng as rngs
 from aircomp.common.interrupt import deferred
 from aircomp.common.results import Row
 from aircomp.errors import AirCompError, ConfigError, TrainingDiverged
-from aircomp.fl.journal import Journal, read_metrics
+from aircomp.federation.journal import Journal, read_metrics
 from aircomp.train.batches import blocks
 from aircomp.train.distributed import Gradients, Team
 from aircomp.train.recipe import TrainingSettings

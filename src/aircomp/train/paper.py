@@ -19,12 +19,11 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from aircomp.channel.awgn import transmit
 from aircomp.common import rng as rngs
 from aircomp.common.memory import check_memory
 from aircomp.common.results import Row
 from aircomp.common.settings import Presets, Settings
-from aircomp.decode.amp_da_net import AmpDaNet, AmpDaNetSettings, NetOutput
+from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetSettings, NetOutput
 from aircomp.encode.learned import CodebookSettings, LearnedCodebook
 from aircomp.errors import ConfigError
 from aircomp.layer import CommunicationLayer
@@ -35,19 +34,19 @@ from aircomp.train.held_out import measure_layer
 from aircomp.train.loop import Training
 from aircomp.train.recipe import LAYER_OBJECTS, TrainingSettings
 from aircomp.train.rounds import OrderSettings, Split, load_rounds, training_files
-from aircomp.train.step import descend
+from aircomp.train.step import descend, send
 
 
 class PaperLossSettings(Settings):
     """Weights of the terms beside the squared error of the counts, which has weight one (Sec. III-E, Loss Function)."""
 
-    sparsity: float = Field(default=0.01, ge=0)
+    sparsity: float = Field(default=0.01, ge=0, le=1e6)
     """λ₁, of the soft counts' ℓ1 norm over the true one."""
-    orthogonality: float = Field(default=0.001, ge=0)
+    orthogonality: float = Field(default=0.001, ge=0, le=1e6)
     """λ_W, of the codebook transform's distance from an orthogonal one."""
-    activity: float = Field(default=0.01, ge=0)
+    activity: float = Field(default=0.01, ge=0, le=1e6)
     """λ_K, of the squared error of the number of devices; slots of a batch share the estimate."""
-    quantization: float = Field(default=0.0, ge=0)
+    quantization: float = Field(default=0.0, ge=0, le=1e6)
     """λ_q, of the energy that quantisation leaves of each device's messages over theirs (the paper's variant: 0.1). Nothing
     that is trained moves it, so it shifts the loss and no gradient. Needs raw fragments."""
 
@@ -55,15 +54,15 @@ class PaperLossSettings(Settings):
 class PaperRoundsSettings(OrderSettings):
     """What is trained on."""
 
-    min_rounds: int = Field(default=100, ge=3)
+    min_rounds: int = Field(default=100, ge=3, le=10**6)
     """Fewest rounds that training takes, so that few slots of many rounds are seen."""
-    train_samples: int | None = Field(default=64_000, ge=1)
+    train_samples: int | None = Field(default=64_000, ge=1, le=10**9)
     """Slots drawn once from the training rounds (paper: 64,000)."""
-    validation_samples: int = Field(default=8_000, ge=1)
+    validation_samples: int = Field(default=8_000, ge=1, le=10**9)
     """Slots of the validation rounds; every epoch has the same slots and the same noise (paper: 8,000)."""
     batch_slots: int = Field(default=64, ge=1, le=65_536)
     """Slots of one batch, all from one round, which share what EM learns (paper: 64)."""
-    block_batches: int | None = Field(default=None, ge=1)
+    block_batches: int | None = Field(default=None, ge=1, le=10**6)
     """Batches whose gradients are accumulated for one step; None: all batches of a round (paper). With one, an epoch of few
     rounds has many more steps."""
 
@@ -130,14 +129,12 @@ class PaperModel(nn.Module):
         rng = rngs.generator(settings.seed, "learned codebook")
         self.codebook = LearnedCodebook(settings.codebook, num_codewords, settings.codeword_length, rng=rng)
         self.net = AmpDaNet(settings.net, rng=rngs.generator(settings.seed, "decoder weights"))
-        self.batch_slots = settings.data.batch_slots
+        self.batch_slots, self.noise_follows = settings.data.batch_slots, settings.codebook.noise_follows
 
     def forward(self, block: Block, *, rng: torch.Generator) -> NetOutput:
         """Send the batches of a block, each at its SNR, and decode them."""
         codebook = self.codebook()
-        received = [
-            transmit(batch.counts, codebook, snr_db=batch.snr_db, reference="slot", rng=rng) for batch in block.batches
-        ]
+        received = [send(batch, codebook, noise_follows=self.noise_follows, rng=rng) for batch in block.batches]
         return self.net(torch.cat(received), codebook, block.batches[0].popularity, batch_slots=self.batch_slots)
 
 

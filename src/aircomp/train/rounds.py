@@ -17,7 +17,7 @@ from torch import Tensor
 
 from aircomp.common import rng as rngs
 from aircomp.common.settings import Settings
-from aircomp.decode.side import STRENGTH
+from aircomp.decoders.side import STRENGTH
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.quantize.codebook import QuantizeSettings, build, codeword_order
 from aircomp.quantize.nearest import nearest
@@ -36,7 +36,7 @@ class BatchesSettings(Settings):
     """Share of the rounds that are used to choose the best epoch; at least one round."""
     test_fraction: float = Field(default=0.1, gt=0, lt=1)
     """Share of the rounds kept for the final table; at least one round."""
-    validation_samples: int = Field(default=4_096, ge=1)
+    validation_samples: int = Field(default=4_096, ge=1, le=10**9)
     """Slots of the validation rounds; every epoch has the same slots and the same noise (paper: 8,000)."""
     batch_slots: int = Field(default=64, ge=1, le=65_536)
     """Slots of one batch, all from one round; each batch is one step of the optimiser (paper: 64)."""
@@ -69,9 +69,9 @@ class OrderSettings(BatchesSettings):
     a directory get one shuffle, the same for each."""
     curvature_aware: bool = False
     """Quantise anew in a space where directions of low variance weigh more; needs raw fragments."""
-    train_samples: int | None = Field(default=None, ge=1)
+    train_samples: int | None = Field(default=None, ge=1, le=10**9)
     """Slots drawn once from the training rounds, or all of them."""
-    test_samples: int = Field(default=10_000, ge=1)
+    test_samples: int = Field(default=10_000, ge=1, le=10**9)
     """Slots of the test rounds for the final table (paper: 10,000)."""
     num_codewords: int | None = Field(default=None, ge=2, le=MAX_CODEWORDS)
     """Quantise anew with so many codewords; needs raw fragments. None: as the rounds were collected."""

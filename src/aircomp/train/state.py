@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from aircomp.common.artefact import expect_tensor, read_tensors, write_tensors
 from aircomp.errors import ArtefactError
-from aircomp.train.recipe import TrainingSettings
+from aircomp.train.recipe import Cosine, Halving, TrainingSettings
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """What Adam keeps for every parameter."""
@@ -42,19 +42,20 @@ class Progress:
     def advance(self, loss: float, seconds: float, settings: TrainingSettings) -> "Progress":
         """Return the progress after an epoch that ended with this validation loss."""
         done = replace(self, epoch=self.epoch + 1, seconds=self.seconds + seconds)
-        if settings.schedule == "cosine":
+        if isinstance(settings.schedule, Cosine):
             done = replace(done, learning_rate=settings.rate(done.epoch + 1))
         if self.best_loss is None or loss < self.best_loss - settings.tolerance:
             return replace(done, best_loss=loss, best_epoch=done.epoch, since_halving=0)
         waited = self.since_halving + 1
-        if settings.schedule == "cosine" or waited < settings.halve_after:
+        if not isinstance(settings.schedule, Halving) or waited < settings.schedule.halve_after:
             return replace(done, since_halving=waited)
         return replace(done, since_halving=0, learning_rate=self.learning_rate / 2)
 
     def ended(self, settings: TrainingSettings) -> str | None:
         """Say why training is over, or None if it goes on."""
-        if settings.schedule == "halving" and self.epoch - self.best_epoch >= settings.patience:
-            return f"no improvement for {settings.patience} epochs"
+        schedule = settings.schedule
+        if isinstance(schedule, Halving) and self.epoch - self.best_epoch >= schedule.patience:
+            return f"no improvement for {schedule.patience} epochs"
         if self.epoch >= settings.epochs:
             return f"{settings.epochs} epochs done"
         if settings.seconds is not None and self.epoch and self.seconds_left(settings) <= 0:

@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aircomp.channel.awgn import superpose, transmit
+from aircomp.channel.awgn import add_noise, superpose
 from aircomp.channel.snr import noise_variance
 from aircomp.common import rng as rngs
-from aircomp.decode.gamp_net import GampNet, NetOutput, rates_of_slots
-from aircomp.decode.pilot import PilotEstimator
+from aircomp.decoders.estimate.pilot import PilotEstimator
+from aircomp.decoders.net.gamp_net import GampNet, NetOutput, rates_of_slots
 from aircomp.encode.learned import LearnedCodebook
 from aircomp.errors import ConfigError, TrainingDiverged
 from aircomp.train import loss as losses
@@ -37,7 +37,7 @@ class LayerModel(nn.Module):
         rng = rngs.generator(settings.seed, "learned codebook")
         self.codebook = LearnedCodebook(settings.codebook, num_codewords, settings.codeword_length, rng=rng)
         self.net = GampNet(settings.net, rng=rngs.generator(settings.seed, "decoder weights"))
-        self.estimates = settings.data.estimates
+        self.estimates, self.noise_follows = settings.data.estimates, settings.codebook.noise_follows
 
     def forward(self, batch: Batch, *, rng: torch.Generator) -> NetOutput:
         """Send a batch over the channel and decode it, from the estimates that the decoder itself would start from.
@@ -47,14 +47,7 @@ class LayerModel(nn.Module):
         (`data.estimates`).
         """
         codebook = self.codebook()
-        received = transmit(
-            batch.counts,
-            codebook,
-            snr_db=batch.snr_db,
-            reference=batch.snr_reference,
-            rng=rng,
-            num_active=batch.num_active,
-        )
+        received = send(batch, codebook, noise_follows=self.noise_follows, rng=rng)
         wrong = torch.randn((), generator=rng, device=rng.device).item()
         num_active = batch.num_active * math.exp(TOLD_ERROR * wrong)
         if self.estimates == "round":
@@ -78,6 +71,18 @@ class LayerModel(nn.Module):
         mean = float(noise.double().mean()) * math.exp(NOISE_ERROR * wrong)
         pilot = PilotEstimator(codebook, snr_reference=batch.snr_reference)
         return pilot.noise_of_slots(received.detach(), mean)
+
+
+def send(
+    batch: Batch, codebook: Float[Tensor, "codewords uses"], *, noise_follows: bool, rng: torch.Generator
+) -> Float[Tensor, "slots uses"]:
+    """Send a batch over the channel; gradients may see that its noise follows the power that arrives."""
+    sent = superpose(batch.counts, codebook)
+    noise = noise_variance(sent, batch.snr_db, batch.snr_reference, num_active=batch.num_active)
+    if noise_follows:  # times one, with the gradient of the power's logarithm
+        power = sent.square().mean(1) if batch.snr_reference == "slot" else sent.square().mean()
+        noise = noise * (power / power.detach().clamp(min=torch.finfo(power.dtype).tiny))
+    return add_noise(sent, noise, rng=rng)
 
 
 def batch_loss(model: LayerModel, batch: Batch, weights: losses.LossSettings, *, rng: torch.Generator) -> losses.Terms:

@@ -1,1 +1,0 @@
-"""Comparisons of schemes at equal channel uses and energy, and sweeps over settings."""

@@ -1,0 +1,1 @@
+"""What the slots of a round share: the number of devices, the noise, how often each codeword is chosen."""

@@ -1,0 +1,1 @@
+"""Decoders behind gains that are not one: several antennas, coherence blocks, gains known or unknown."""

@@ -1,0 +1,1 @@
+"""The kernels that decoding spends its time in, in C."""

@@ -1,0 +1,61 @@
+"""The link of an experiment: its scheme, its channel and its rule, for a run or for a round on its own."""
+
+from jaxtyping import Int
+from torch import Tensor
+
+from aircomp.aggregation import Rule
+from aircomp.channel import Channel, make_channel
+from aircomp.decoders.base import Decoder
+from aircomp.federation.experiment import Experiment, TrimmedRule
+from aircomp.link import Link, context_for
+from aircomp.schemes.base import Scheme
+from aircomp.schemes.digital.counting import with_decoder
+from aircomp.schemes.registry import make_scheme
+
+
+def make_link(
+    experiment: Experiment,
+    slot_layers: Int[Tensor, " slots"] | None,
+    *,
+    shapes: tuple[tuple[int, ...], ...] | None = None,
+    uplink: Scheme | None = None,
+    channel: Channel | None = None,
+    rule: Rule | None = None,
+    decoder: Decoder | None = None,
+) -> Link:
+    """Return what an experiment sends over; parts of the user's own take the place of those that its settings name.
+
+    Args:
+        experiment: The settings.
+        slot_layers: The parameter tensor of each fragment.
+        shapes: The shapes of those tensors.
+        uplink: A scheme.
+        channel: A channel.
+        rule: An aggregation rule.
+        decoder: A decoder on the digital link.
+    """
+    air = channel or make_channel(experiment.channel, experiment.power)
+    context = context_for(
+        air,
+        slot_layers,
+        shapes,
+        readout=experiment.aggregate.readout,
+        seed=experiment.seed,
+        device=experiment.device,
+        include_base_station=experiment.server.include_base_station,
+    )
+    settings = experiment.aggregate
+    scheme = uplink
+    if decoder is not None:
+        scheme = with_decoder(decoder, experiment.own.decoder, experiment.uplink, context)
+    elif scheme is None:
+        scheme = make_scheme(experiment.uplink, context)
+    return Link(
+        scheme,
+        air,
+        rule or settings.rule,
+        keep=settings.keep if isinstance(settings, TrimmedRule) else 1.0,
+        readout=settings.readout,
+        seed=experiment.seed,
+        cap=experiment.power.cap,
+    )

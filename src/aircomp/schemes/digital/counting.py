@@ -1,0 +1,173 @@
+"""The digital link with a decoder for white noise, and what can be wrapped around it; a file for each decoder is beside it.
+
+link ──► matched energies ──► copies ──► pilots        two sizes of all that where rate = "auto"
+link ──► first antenna, block by block ──► copies      over fading
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+
+from aircomp.common.settings import Settings
+from aircomp.common.snr import SnrReference
+from aircomp.decoders.base import Decoder
+from aircomp.errors import ConfigError
+from aircomp.quantize.codebook import QuantizeSettings
+from aircomp.schemes.base import Scheme, SchemeContext, SchemeSettings
+from aircomp.schemes.digital.codebooks import codebook_of, sent_codebook
+from aircomp.schemes.digital.energies import MatchedEnergies
+from aircomp.schemes.digital.link import Digital, DigitalSettings, InformedSettings
+from aircomp.schemes.digital.pilots import Pilots
+from aircomp.schemes.digital.radio import FirstAntenna, Radio
+from aircomp.schemes.digital.rate import Rate, short_context, short_sizes
+from aircomp.schemes.digital.repetition import Repetition
+from aircomp.schemes.digital.slots import Wrapper
+
+QIAO, TARIZZO = "Qiao et al. 2024", "Tarizzo et al. 2025"
+CODEWORD, LEARNED = "codewords of a shared codebook", "codewords of a learned codebook"
+
+
+class RepeatedSettings(DigitalSettings):
+    """Schemes whose slots can be sent several times."""
+
+    repeat: Literal["auto"] | Annotated[int, Field(ge=1, le=10**6)] = 1
+    """How often a slot is sent; so many times fewer slots are asked for. 1 is the paper's. auto chooses: it weighs the energy
+    of the slots that are not asked for against the slots that would be decoded wrongly at the estimated SNR."""
+
+
+class CountingSettings(RepeatedSettings):
+    """Schemes with a decoder for white noise."""
+
+    pilots: int | None = Field(default=None, ge=0, le=10**6)
+    """Slots in which every device sends the same known sequence, which tells the number of devices. By default none with
+    codewords of equal energy, and otherwise one slot in fifty, from 4 to 64."""
+
+
+class UnequalSettings(CountingSettings, InformedSettings):
+    """Schemes whose decoder takes codewords of unequal energy."""
+
+    energy: Literal["equal", "matched"] = "equal"
+    """Energy of the codewords: the same for all (paper), or matched to what each stands for and to the noise of the last
+    round, one on average."""
+    peak: float | None = Field(default=None, ge=1, le=1e6)
+    """The most energy of a codeword with matched energies, where the mean is one; by default 36."""
+    rate: Literal["fixed", "auto"] = "fixed"
+    """Sizes of fragments and codewords: fixed as set (paper), or auto: a quarter of them where the SNR is high enough, at the
+    same channel uses per parameter."""
+
+
+class Counting(Digital):
+    """The digital link with a decoder for white noise."""
+
+    settings_class: type[SchemeSettings] = CountingSettings
+    designed_codebook: ClassVar[str] = "two-bases"
+    """The random-access codebook that the decoder was designed for; `layer` is the one it was trained with."""
+    forms: ClassVar[tuple[str, ...]] = ()
+    """The forms of trained layers that the decoder runs; none: it is not trained."""
+
+    @classmethod
+    def make_decoder(
+        cls, codebook: Float[Tensor, "codewords uses"], options: Any, snr_reference: SnrReference
+    ) -> Decoder:
+        """Build the decoder for a codebook.
+
+        Args:
+            codebook: One unit-norm codeword a row.
+            options: The decoder's own settings; None: the usual ones.
+            snr_reference: What the receiver knows of its noise.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def parts(
+        cls,
+        kind: str,
+        num_codewords: int,
+        codeword_length: int,
+        *,
+        layer: Path | str | None,
+        options: Settings | None,
+        snr_reference: SnrReference,
+        seed: int,
+        device: str | torch.device,
+    ) -> tuple[Float[Tensor, "codewords uses"], Decoder]:
+        """Return a random-access codebook of a kind, and the decoder for it."""
+        codebook = sent_codebook(kind, num_codewords, codeword_length, layer=layer, seed=seed, device=device)
+        return codebook, cls.make_decoder(codebook, options, snr_reference)
+
+    @classmethod
+    def make(cls, settings: CountingSettings, context: SchemeContext) -> Scheme:
+        """Build the link and what the settings wrap around it."""
+        link = cls._whole(settings, context)
+        if not isinstance(settings, UnequalSettings) or settings.rate == "fixed" or context.block_uses:
+            return link
+        return Rate(link, cls._whole(short_sizes(settings), short_context(context)))
+
+    @classmethod
+    def _whole(cls, settings: CountingSettings, context: SchemeContext) -> Digital | Wrapper:
+        kind = cls.designed_codebook if settings.codebook == "auto" else settings.codebook
+        if settings.layer is not None and kind != "layer":
+            raise ConfigError(
+                f"uplink.layer was given but has no effect: {cls.name!r} sends a codebook of kind {kind!r}; set "
+                "uplink.codebook = 'layer', or leave it out"
+            )
+        codebook, decoder = cls.parts(
+            kind,
+            settings.quantize.num_codewords,
+            settings.codeword_length,
+            layer=settings.layer,
+            options=getattr(settings, "decoder", None),
+            snr_reference=context.snr_reference,
+            seed=context.seed,
+            device=context.device,
+        )
+        return wrapped(cls(settings, context, codebook, decoder), settings)
+
+
+def wrapped(link: Digital, settings: CountingSettings) -> Digital | Wrapper:
+    """Put around a link what the settings ask for."""
+    if link.context.block_uses:  # gains that differ would undo energies, and the receiver counts block by block
+        given = {name: getattr(settings, name, None) for name in ("energy", "rate", "pilots")}
+        for name, value in given.items():
+            if value not in (None, 0, "equal", "fixed"):
+                raise ConfigError(
+                    f"uplink.{name} = {value!r} is for white noise; use channel.kind = 'awgn', or leave it out"
+                )
+        radio = Radio(link, FirstAntenna(link.decoder))
+        return radio if settings.repeat == 1 else Repetition(radio, settings.repeat)
+    rate = getattr(settings, "rate", "fixed")
+    found: Digital | Wrapper = link
+    if unequal := getattr(settings, "energy", "equal") == "matched":
+        found = MatchedEnergies(link, getattr(settings, "peak", None))
+    if settings.repeat != 1:
+        found = Repetition(found, settings.repeat)
+    if settings.pilots or (settings.pilots is None and unequal):
+        found = Pilots(found, settings.pilots, equal=not unequal, tells_noise=rate == "auto")
+    return found
+
+
+class OwnDecoderSettings(CountingSettings, InformedSettings):
+    """The digital link with a decoder of the user's own."""
+
+
+def with_decoder(decoder: Decoder, name: str, settings: SchemeSettings, context: SchemeContext) -> Scheme:
+    """Build the digital link with a decoder of the user's own; its attribute `codebook`, if it has one, is sent with.
+
+    Args:
+        decoder: Counts from what the antenna saw.
+        name: What results call it.
+        settings: Of another scheme; those that it shares with the digital link hold.
+        context: What the link is made for.
+    """
+    shared = OwnDecoderSettings.model_fields.keys() & settings.model_fields_set - {"name"}
+    own = OwnDecoderSettings.model_construct(name=name, **{field: getattr(settings, field) for field in shared})
+    if not isinstance(own.quantize, QuantizeSettings):  # of a scheme that does not quantise
+        own = own.model_copy(update={"quantize": QuantizeSettings(fragment_length=own.quantize.fragment_length)})
+    codebook = getattr(decoder, "codebook", None)
+    if codebook is None:
+        codebook = codebook_of("two-bases", own, context)
+    return wrapped(Digital(own, context, codebook, decoder, name), own)

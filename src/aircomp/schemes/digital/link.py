@@ -1,0 +1,297 @@
+r"""The digital link (Sec. III-A to III-D): quantise, send one codeword a fragment, count who sent what.
+
+    base station                                        K_a devices, all at once
+    base_update [W]                                     messages [K_a, W]
+      │ split, k-means++, order by popularity             │ split into J fragments of length d
+      ▼                                                   ▼
+    quantizer: codebook Q [n, d], popularity π            │
+      │          └──────────── Q, on the wire ──────────► nearest codeword of Q
+      │                                                   │ indices [K_a, J]
+      │                                                   ▼
+      │                                                 codeword of C [n, l] in every slot
+      │                                                   │
+      │                       noise ──► channel: received = counts · C + noise   [J, l]
+      ▼                                                   ▼
+    decoder: how many sent each codeword? ◄───────────────┘
+      │ counts [J, n], each row sums to K̂
+      ▼
+    aggregate(counts, Q) [J, d] ─► join ─► update [W] ─► server step
+
+What goes beyond the paper wraps this link with the same three verbs: pilots (`pilots.py`), repetition (`repetition.py`),
+matched energies (`energies.py`), the joint code (`joint.py`), two sizes (`rate.py`), receivers for fading (`radio.py`).
+"""
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import torch
+from jaxtyping import Bool, Float, Inexact, Int
+from pydantic import Field
+from torch import Tensor
+
+from aircomp.channel.base import AtDevices, AtReceiver
+from aircomp.common import rng as rngs
+from aircomp.decoders.base import Decoded, Decoder, run_decoder
+from aircomp.decoders.estimate.copies import estimate_snr_db
+from aircomp.decoders.estimate.heard_pilots import in_phase
+from aircomp.decoders.side import SideInformation, visible_side_information
+from aircomp.encode.codebook import CodebookKind, count
+from aircomp.encode.signal import Codewords
+from aircomp.errors import ConfigError
+from aircomp.measure import metrics
+from aircomp.quantize.codebook import Quantizer, QuantizeSettings, build
+from aircomp.quantize.fragment import join, split
+from aircomp.quantize.nearest import lookup, nearest
+from aircomp.schemes.base import (
+    NOISE_VAR,
+    Broadcast,
+    LayerPath,
+    Memory,
+    Scheme,
+    SchemeContext,
+    SchemeSettings,
+    Sent,
+    new_seed,
+)
+from aircomp.schemes.digital.rehearsal import Rehearsal
+from aircomp.schemes.outputs import Counts
+
+NUM_ACTIVE = "num_active"
+"""What the link remembers beside the noise: the number of devices, as the base station estimated it."""
+
+
+class QuantizedSettings(SchemeSettings):
+    """What quantises, and how long a slot is."""
+
+    quantize: QuantizeSettings = QuantizeSettings()
+    codeword_length: int = Field(default=64, ge=1, le=65_536)
+    """Real channel uses of one slot (paper: l = 64); two-bases needs a power of two."""
+
+    @property
+    def fragment_length(self) -> int:
+        """Parameters of a slot."""
+        return self.quantize.fragment_length
+
+
+class DigitalSettings(QuantizedSettings):
+    """What every scheme on the digital link has."""
+
+    codebook: Literal["auto", "layer", CodebookKind] = "auto"
+    """Kind of random-access codebook; auto: what the decoder was designed for; layer: a trained one."""
+    layer: LayerPath = None
+    """Directory of a trained communication layer, or the name of one of the package (`aircomp layers`; `./128x64` is a
+    directory); by default the package's, of the sizes set here."""
+
+
+class InformedSettings(DigitalSettings):
+    """Schemes whose decoder makes use of what the base station knows of a slot beforehand."""
+
+    side_information: SideInformation = "both"
+    """What the decoder is told of each slot beforehand: its layer, the base station's own codeword, both or none (paper)."""
+
+
+@dataclass(frozen=True)
+class DigitalPrivate:
+    """What the base station keeps of a round."""
+
+    quantizer: Quantizer
+    slot_layers: Int[Tensor, " slots"] | None
+    """The parameter tensor each slot belongs to."""
+    seed: Int[Tensor, ""]
+    """Of the slots that it draws to rehearse decoding."""
+
+
+class Digital(Scheme):
+    """One scheme for each decoder and random-access codebook.
+
+    Args:
+        settings: Of the quantiser and of side information.
+        context: What the link is made for.
+        codebook: The random-access codebook.
+        decoder: Counts from what the antenna saw.
+        name: What results call it, where the class has no name.
+    """
+
+    offers = Counts
+
+    def __init__(
+        self,
+        settings: QuantizedSettings,
+        context: SchemeContext,
+        codebook: Float[Tensor, "codewords uses"],
+        decoder: Decoder,
+        name: str = "",
+    ):
+        if len(codebook) != settings.quantize.num_codewords:
+            raise ConfigError(
+                f"quantize.num_codewords = {settings.quantize.num_codewords}, but the random-access codebook has "
+                f"{len(codebook)} codewords; make them equal"
+            )
+        self.settings, self.context, self.codebook, self.decoder = settings, context, codebook, decoder
+        if name:
+            self.name = name
+
+    def with_codebook(self, codebook: Float[Tensor, "codewords uses"]) -> "Digital":
+        """Return the link with other codewords; its decoder must be able to take them."""
+        other = copy.copy(self)
+        other.codebook, other.decoder = codebook, cast(Any, self.decoder).with_codebook(codebook)
+        return other
+
+    def broadcast(
+        self,
+        base_update: Float[Tensor, " params"],
+        memory: Memory,
+        *,
+        rng: torch.Generator,
+        slots: Int[Tensor, " slots"] | None = None,
+    ) -> tuple[Broadcast, DigitalPrivate]:
+        """Build the round's quantisation codebook from the base station's own fragments.
+
+        Args:
+            base_update: The base station's own update.
+            memory: What the link remembers.
+            rng: Where every random number of this call comes from.
+            slots: The slots of the whole update that this one consists of; None: it is whole.
+        """
+        fragments, layers = split(base_update, self.settings.fragment_length), self.context.slot_layers
+        quantizer = build(fragments, self.settings.quantize, rng=rng)
+        if layers is not None:
+            layers = layers[: len(fragments)] if slots is None else layers[slots]
+        uses = len(fragments) * self.codebook.shape[1]
+        private = DigitalPrivate(quantizer, layers, new_seed(rng))
+        return Broadcast(base_update.numel(), uses, {"codebook": quantizer.codebook}), private
+
+    def encode(
+        self, messages: Float[Tensor, "devices params"], broadcast: Broadcast, csi: AtDevices, *, rng: torch.Generator
+    ) -> Sent:
+        """Choose the nearest codeword of every fragment, and send it."""
+        return self.send(choose_codewords(messages, broadcast), broadcast, csi)
+
+    def send(self, indices: Int[Tensor, "devices slots"], broadcast: Broadcast, csi: AtDevices) -> Sent:
+        """Send codewords that the devices have chosen; a silent device's do not count as sent."""
+        fragments = lookup(indices, broadcast.values["codebook"])
+        speaking = csi.speaking(indices.shape[1], self.codebook.shape[1])
+        if speaking is not None:
+            fragments = fragments * speaking[:, :, None].to(fragments)
+        return Sent(Codewords(indices, self.codebook), join(fragments, broadcast.num_params), speaking)
+
+    def decode(
+        self,
+        received: Inexact[Tensor, "antennas slots uses"],
+        broadcast: Broadcast,
+        private: DigitalPrivate,
+        csi: AtReceiver,
+    ) -> tuple[Counts, Memory]:
+        """Estimate how many devices sent each codeword in each slot, from what the first antenna heard in phase."""
+        heard = in_phase(received)
+        decoded = self.count(heard, private, csi)
+        return self.conclude(decoded, heard, float(decoded.noise_var.double().mean()), broadcast, private)
+
+    def count(self, heard: Float[Tensor, "slots uses"], private: DigitalPrivate, csi: AtReceiver) -> Decoded:
+        """Run the decoder, which sees what the base station knows of each slot beforehand."""
+        quantizer = private.quantizer
+        layers, own = self.known_of_slots(private)
+        return run_decoder(
+            self.decoder,
+            heard,
+            quantizer.popularity,
+            num_active=csi.num_active,
+            noise_var=csi.noise_var if self.context.snr_reference != "slot" else None,
+            slot_layers=layers,
+            bs_indices=own,
+            quant_codebook=quantizer.codebook,
+        )
+
+    def known_of_slots(self, private: DigitalPrivate) -> tuple[Tensor | None, Tensor | None]:
+        """Return layer and own codeword of each slot, None where the decoder does not see them."""
+        told = self.settings.side_information if isinstance(self.settings, InformedSettings) else "none"
+        return visible_side_information(told, private.slot_layers, private.quantizer.base_indices)
+
+    def conclude(
+        self,
+        decoded: Decoded,
+        heard: Float[Tensor, "slots uses"],
+        noise_var: float,
+        broadcast: Broadcast,
+        private: DigitalPrivate,
+    ) -> tuple[Counts, Memory]:
+        """Return what is aggregated, with what a calibrated readout needs, and what the next round may depend on."""
+        quantizer = private.quantizer
+        rehearsal = Rehearsal(
+            self.decoder,
+            self.codebook,
+            quantizer.popularity,
+            quantizer.codebook,
+            decoded,
+            *self.known_of_slots(private),
+        )
+        output = replace(
+            counts_of(decoded, broadcast, private, self.context.include_base_station),
+            diagnostics={"snr_db_hat": estimate_snr_db(heard, noise_var, 1)},
+            rehearse=lambda: rehearsal.rehearse(rngs.generator(int(private.seed), "rehearsal")),
+        )
+        memory = {NOISE_VAR: noise_var, NUM_ACTIVE: decoded.num_active_hat}
+        return output, {name: torch.tensor(value, dtype=torch.float64) for name, value in memory.items()}
+
+    def diagnose(self, sent: Sent, broadcast: Broadcast, output: Counts) -> dict[str, float]:
+        """Compare the true counts with the decoded ones."""
+        return compare(sent, broadcast, output)
+
+    def operations(self, num_slots: int) -> float | None:
+        """Return the products with the codebook and those of convolutions, if the decoder can tell."""
+        passes = getattr(self.decoder, "passes", None)
+        if passes is None:
+            return None
+        convolutions = getattr(self.decoder, "convolutions", 0)
+        return float(num_slots * (passes * 4 * 2 * self.codebook.numel() + 2 * convolutions))
+
+
+def choose_codewords(messages: Float[Tensor, "devices params"], broadcast: Broadcast) -> Int[Tensor, "devices slots"]:
+    """Do what a device does with its message: choose the nearest codeword of every fragment."""
+    codebook = broadcast.values["codebook"]
+    return nearest(split(messages, codebook.shape[1]), codebook)
+
+
+def dequantize(indices: Int[Tensor, "devices slots"], broadcast: Broadcast) -> Float[Tensor, "devices params"]:
+    """Return the updates that the devices' indices stand for."""
+    return join(lookup(indices, broadcast.values["codebook"]), broadcast.num_params)
+
+
+def counts_of(decoded: Decoded, broadcast: Broadcast, private: DigitalPrivate, include_base_station: bool) -> Counts:
+    """Turn decoded counts into what is aggregated; the base station's own codeword is one more, known exactly."""
+    quantizer = private.quantizer
+    own = count(quantizer.base_indices[None], len(quantizer.codebook)) if include_base_station else None
+    return Counts(
+        counts=decoded.counts,
+        codewords=quantizer.codebook,
+        num_params=broadcast.num_params,
+        num_active_hat=decoded.num_active_hat,
+        soft_counts=decoded.mean,
+        own=own,
+    )
+
+
+def sent_counts(
+    indices: Int[Tensor, "devices slots"], delivered: Bool[Tensor, "devices slots"] | None, num_codewords: int
+) -> Int[Tensor, "slots codewords"]:
+    """Count how many devices sent each codeword; those that were silent in a slot did not."""
+    if delivered is None:
+        return count(indices, num_codewords)
+    chosen = indices.long().where(delivered.to(indices.device), num_codewords)  # one more column takes the silent ones
+    return count(chosen, num_codewords + 1)[:, :num_codewords]
+
+
+def compare(sent: Sent, broadcast: Broadcast, output: Counts) -> dict[str, float]:
+    """Measure a round of the digital link against the truth."""
+    signal, words, soft = cast(Codewords, sent.signal), broadcast.values["codebook"], output.soft_counts
+    assert soft is not None  # from `counts_of`
+    truth = sent_counts(signal.indices, sent.delivered, len(words))
+    return {
+        "count_accuracy": metrics.count_accuracy(truth, output.counts),
+        "count_nmse": metrics.count_nmse(truth, soft),
+        "update_nmse": metrics.update_nmse(truth, output.counts, words),
+        "update_nmse_soft": metrics.update_nmse(truth, soft, words),
+        "pupe": metrics.pupe(truth, output.counts),
+        "collision_rate": metrics.collision_rate(truth),
+    }

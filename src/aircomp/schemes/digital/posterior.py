@@ -1,0 +1,30 @@
+"""The posterior by sampling, on the digital link: the best that any decoder with its prior can do, and slow."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from aircomp.common.snr import SnrReference
+from aircomp.decoders.amp.posterior import Posterior, PosteriorSettings
+from aircomp.decoders.base import Decoder
+from aircomp.schemes.digital.counting import CODEWORD, Counting, UnequalSettings
+from aircomp.schemes.registry import scheme
+
+
+class PosteriorLinkSettings(UnequalSettings):
+    """Options of the sampler on the digital link."""
+
+    decoder: PosteriorSettings = PosteriorSettings()
+
+
+@scheme("posterior", sends=CODEWORD, needs="in phase", source="this package, by sampling", ours=True)
+class PosteriorLink(Counting):
+    """The posterior by sampling."""
+
+    settings_class = PosteriorLinkSettings
+
+    @classmethod
+    def make_decoder(
+        cls, codebook: Float[Tensor, "codewords uses"], options: PosteriorSettings | None, snr_reference: SnrReference
+    ) -> Decoder:
+        """Build the decoder."""
+        return Posterior(codebook, options, snr_reference=snr_reference)

@@ -1,0 +1,149 @@
+"""What a round took, metered from what was sent: channel uses, energy, peak, what was broadcast, what came for free."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aircomp.channel.base import Csi
+from aircomp.channel.signal import slot_blocks
+from aircomp.errors import PowerMismatch
+from aircomp.schemes.base import Broadcast, Scheme, Sent
+from aircomp.schemes.wire import to_wire
+
+TOLERANCE = 0.01
+"""How far the mean power of a run may be from the nominal one, which sets the noise under `transmit`."""
+
+
+@dataclass(frozen=True)
+class Air:
+    """The cost of one round over the air."""
+
+    num_slots: int
+    channel_uses: int
+    """Real ones; a complex use counts as two."""
+    pilot_uses: int
+    energy: Float[Tensor, " devices"]
+    """Of each device, data and pilots; one is the energy of a codeword of unit norm."""
+    nominal_energy: float
+    """What a device was meant to spend under what power control let the devices of this round do."""
+    peak_power: float
+    """The largest energy of a device in one channel use."""
+    downlink_bits: int
+    """What the base station broadcast before the round: the length of its wire form."""
+    agreed_bits: int
+    """What devices and base station agreed on before they sent, beside the broadcast."""
+    side_information: tuple[str, ...]
+    """What reached the base station outside the radio."""
+
+
+CAP = ("the energy of the device that would spend most, which sets how loud all send",)
+"""Side information of a round with a cap."""
+
+
+def measure(scheme: Scheme, broadcast: Broadcast, sent: Sent, csi: Csi) -> Air:
+    """Meter a round."""
+    bits = 8 * len(broadcast.wire)
+    agreed = 8 * len(to_wire(sent.agreed, f"with {scheme.name} devices agree on")) if sent.agreed else 0
+    told = scheme.side_information + csi.at_receiver.side_information + (() if sent.amplitude is None else CAP)
+    if broadcast.num_uses == 0:
+        return Air(0, 0, 0, torch.zeros(csi.at_devices.num_devices), 0.0, 0.0, bits, agreed, told)
+    spent, peak = sent.signal.slot_energy(), sent.signal.slot_peak()
+    slots, nominal = spent.shape[1], sent.signal.power * broadcast.num_uses
+    if sent.capped:
+        nominal *= min(float(spent.sum(dim=1).mean()) / nominal, 1.0)
+    boost = _boost(broadcast, spent, csi)
+    if boost is not None:
+        meant = float(spent.sum())
+        spent, peak = spent * boost, peak * boost
+        # what power control adds to a scheme that spends more in some blocks than in others is not the scheme's doing
+        nominal *= float(spent.sum()) / meant if meant else float(boost.mean())
+    if sent.amplitude is not None:
+        louder = sent.amplitude**2
+        spent, peak, nominal = louder * spent, louder * peak, louder * nominal
+    real = 2 if sent.signal.is_complex else 1
+    return Air(
+        num_slots=slots,
+        channel_uses=real * broadcast.num_uses,
+        pilot_uses=real * sent.pilot_uses,
+        energy=spent.sum(dim=1).cpu(),
+        nominal_energy=nominal,
+        peak_power=float(peak.max()) if peak.numel() else 0.0,
+        downlink_bits=bits,
+        agreed_bits=agreed,
+        side_information=told,
+    )
+
+
+def add_up(parts: Sequence[Air]) -> Air:
+    """Return the cost of a round whose messages went in parts."""
+    total: dict[str, Any] = {
+        name: sum(getattr(part, name) for part in parts)
+        for name in (
+            "num_slots",
+            "channel_uses",
+            "pilot_uses",
+            "energy",
+            "nominal_energy",
+            "downlink_bits",
+            "agreed_bits",
+        )
+    }
+    told = tuple(dict.fromkeys(what for part in parts for what in part.side_information))
+    return Air(**total, peak_power=max(part.peak_power for part in parts), side_information=told)
+
+
+def _boost(broadcast: Broadcast, spent: Float[Tensor, "devices slots"], csi: Csi) -> Tensor | None:
+    """Return what power control multiplies the energy of each device and slot with; None: one."""
+    if csi.at_devices.scale is None:
+        return None
+    blocks = slot_blocks(spent.shape[1], broadcast.num_uses // spent.shape[1], csi.at_devices.block_uses)
+    return csi.at_devices.scale.abs().double().square().to(spent.device)[:, blocks]
+
+
+def amplitude_at_cap(broadcast: Broadcast, sent: Sent, csi: Csi) -> float:
+    """Return the factor of all signals with which the device that spends most in the round spends the nominal energy."""
+    spent = sent.signal.slot_energy()
+    boost = _boost(broadcast, spent, csi) if spent.numel() else None
+    each = (spent if boost is None else spent * boost).sum(dim=1)
+    largest = float(each.max()) if len(each) else 0.0
+    return (sent.signal.power * broadcast.num_uses / largest) ** 0.5 if largest > 0 else 1.0
+
+
+def record_of(air: Air) -> dict[str, float]:
+    """Return a round's cost as fields of its record."""
+    return {
+        "channel_uses": float(air.channel_uses),
+        "pilot_share": air.pilot_uses / max(air.channel_uses, 1),
+        "energy_per_device": float(air.energy.mean()),
+        "energy_spread": float(air.energy.std(correction=0)),
+        "energy_max": float(air.energy.max()),
+        "energy_nominal": air.nominal_energy,
+        "peak_power": air.peak_power,
+        "downlink_bits": float(air.downlink_bits),
+        "agreed_bits": float(air.agreed_bits),
+    }
+
+
+def check_power(records: Sequence[dict[str, float]]) -> None:
+    """See that the devices' mean power over a run was the nominal one, by which `transmit` sets the noise.
+
+    Args:
+        records: Of the rounds, each with the fields of `record_of`.
+
+    Raises:
+        PowerMismatch: If it was not, within `TOLERANCE`.
+    """
+    sent = [r for r in records if r.get("energy_nominal")]
+    if not sent:
+        return
+    ratio = statistics.fmean(r["energy_per_device"] for r in sent) / statistics.fmean(r["energy_nominal"] for r in sent)
+    if abs(ratio - 1) > TOLERANCE:
+        raise PowerMismatch(
+            f"devices spent {ratio:.3g} times the nominal power that the noise was set by; expected 1 within {TOLERANCE:g}, "
+            "so give the uplink's signal the power that it really has"
+        )

@@ -1,0 +1,175 @@
+"""What an uplink can offer to the base station, and which aggregation rules each form serves.
+
+Counts    a multiset of codewords for each slot: every symmetric rule, slot by slot
+Vectors   every device's whole update: every rule
+Mean      what was added up in the air: the mean alone
+Vote      the sign of every parameter: sign-vote alone
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from aircomp.aggregation import Rule, aggregate
+from aircomp.aggregation.readout import Readout, as_decoded, calibrated, check_readout, chosen_readout, soft_mean
+from aircomp.encode.schedule import put_slots
+from aircomp.errors import ConfigError
+from aircomp.quantize.fragment import join, num_slots
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Output:
+    num_active_hat: float | None = None
+    """The number of devices, as the base station estimates it or is told; None: it knows nothing of it."""
+    diagnostics: Mapping[str, float] = field(default_factory=dict)
+    """What the receiver noticed beside it, for the record of the round."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts(_Output):
+    """How many devices sent each codeword in each slot."""
+
+    counts: Int[Tensor, "slots codewords"]
+    codewords: Float[Tensor, "codewords fragment"]
+    """What each codeword stands for."""
+    num_params: int
+    soft_counts: Float[Tensor, "slots codewords"] | None = None
+    """Posterior mean of the counts, where a decoder is unsure of them."""
+    asked: Int[Tensor, " slots"] | None = None
+    """The slots of the update that the rows of `counts` belong to; it is zero in all others. None means all."""
+    own: Int[Tensor, "slots codewords"] | None = None
+    """The base station's own choices, where they join the aggregate; known exactly."""
+    scales: Float[Tensor, " slots"] | None = None
+    """What the codewords of each row are multiplied by; None: one."""
+    rehearse: Callable[[], tuple[Float[Tensor, "some codewords"], Float[Tensor, "some codewords"]] | None] | None = None
+    """Simulates slots as the base station expects them; returns their counts, and their soft counts as decoded. It gives None
+    if nobody sent. A scheme that simulates none has no such function."""
+
+    served = None
+
+    def aggregate(self, rule: str | Rule, keep: float, readout: Readout) -> Float[Tensor, " params"]:
+        """Aggregate slot by slot."""
+        own = 0 if self.own is None else self.own
+        fragments = _aggregate(rule, self.counts + own, self.codewords, keep)
+        rehearsed = self.rehearse() if readout == "calibrated" and self.rehearse is not None else None
+        if rehearsed is not None:
+            fragments = self._calibrated(*rehearsed)
+        elif readout != "integers" and self.soft_counts is not None:
+            spoken = (self.counts + own).any(1)
+            if spoken.all() or not spoken.any():
+                fragments = soft_mean(self.soft_counts + own, self.codewords, fragments, readout)
+            else:  # blocks in which nobody spoke tell nothing of the number of devices, nor of their length
+                soft = (self.soft_counts + own)[spoken]
+                fragments[spoken] = soft_mean(soft, self.codewords, fragments[spoken], readout)
+        if self.scales is not None:
+            fragments = fragments * self.scales[:, None].to(fragments)
+        slots = num_slots(self.num_params, self.codewords.shape[1])
+        return join(put_slots(fragments, self.asked, slots), self.num_params)
+
+    def _calibrated(
+        self, counts: Float[Tensor, "some codewords"], heard: Float[Tensor, "some codewords"]
+    ) -> Float[Tensor, "slots fragment"]:
+        """Return the mean with the decoder's response on simulated slots taken out; the base station's own joins after it."""
+        assert self.soft_counts is not None  # who simulates slots decodes softly
+        words = self.codewords
+        mean = calibrated(as_decoded(self.soft_counts, words), as_decoded(heard, words), as_decoded(counts, words))
+        if self.own is None:
+            return mean
+        devices = float(self.soft_counts.sum(1).double().mean())
+        return (devices * mean + self.own.to(words) @ words) / (devices + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vectors(_Output):
+    """Every device's update, whole."""
+
+    vectors: Float[Tensor, "devices params"]
+
+    served = None
+
+    def aggregate(self, rule: str | Rule, keep: float, readout: Readout) -> Float[Tensor, " params"]:
+        """Aggregate them: one slot, in which each is a codeword that was sent once."""
+        counts = torch.ones(1, len(self.vectors), dtype=torch.int64, device=self.vectors.device)
+        return _aggregate(rule, counts, self.vectors, keep)[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean(_Output):
+    """The mean of the updates, as the air added them up."""
+
+    mean: Float[Tensor, " params"]
+    soft: Float[Tensor, " params"] | None = None
+    """Posterior mean of it, where a scheme has a prior: the readout `soft`. None: the mean has one readout."""
+
+    served = "mean"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vote(_Output):
+    """The sign of every parameter that most devices voted for."""
+
+    signs: Float[Tensor, " params"]
+    """Zero where nobody voted."""
+    size: float
+    """The step of every parameter, which a vote does not tell."""
+
+    served = "sign-vote"
+
+
+Output = Counts | Vectors | Mean | Vote
+
+TRIMMED = ("trimmed-mean", "coordinate-trimmed-mean")
+"""The rules with a share to keep."""
+
+
+def _aggregate(rule: str | Rule, counts: Tensor, codewords: Tensor, keep: float) -> Tensor:
+    options: dict[str, Any] = {"keep": keep} if rule in TRIMMED else {}  # Any: each rule has its own
+    return aggregate(rule, counts, codewords, **options)
+
+
+def check_rule(offers: type[Output], rule: str | Rule, readout: Readout = "auto") -> None:
+    """Refuse a rule that an uplink's output cannot serve, before anything is trained.
+
+    Args:
+        offers: What the uplink offers.
+        rule: An aggregation rule's name, or a function of (counts, codewords).
+        readout: What the mean is formed of.
+
+    Raises:
+        ConfigError: If it cannot: a mean cannot be trimmed, a vote has no size.
+    """
+    check_readout(rule, readout)
+    if offers.served is not None and rule != offers.served:
+        raise ConfigError(
+            f"the aggregation rule {rule!r} was given, but this uplink offers a {offers.__name__.lower()}, which serves the "
+            f"rule {offers.served!r} alone; use that, or another uplink"
+        )
+
+
+def aggregate_output(
+    output: Output, rule: str | Rule, *, keep: float = 0.8, readout: Readout = "auto"
+) -> Float[Tensor, " params"]:
+    """Turn what was received into one update.
+
+    Args:
+        output: What the base station holds.
+        rule: An aggregation rule's name, or a function of (counts, codewords).
+        keep: Share of the mass that the trimmed means keep.
+        readout: What the mean is formed of; counts without a soft form are exact, and all readouts then the same. `auto`
+            is the unbiased one for the mean and integers for every other rule.
+
+    Raises:
+        ConfigError: If the output cannot serve the rule.
+    """
+    check_rule(type(output), rule, readout)
+    match output:
+        case Mean():
+            return output.soft if readout == "soft" and output.soft is not None else output.mean
+        case Vote():
+            return output.size * output.signs
+        case _:
+            return output.aggregate(rule, keep, chosen_readout(rule, readout))

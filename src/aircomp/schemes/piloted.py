@@ -1,0 +1,41 @@
+"""What schemes with pilots among their slots share: the round that they plan, and what its pilots tell."""
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from aircomp.channel.base import AtReceiver
+from aircomp.decoders.estimate.heard_pilots import PilotEstimate, hear_pilots
+from aircomp.encode.carrier import Air, Carrier, plan_air
+from aircomp.encode.pilots import pilot_sequence
+from aircomp.quantize.fragment import num_slots
+from aircomp.schemes.base import PilotedSettings, SchemeContext
+
+
+def plan_round(num_params: int, settings: PilotedSettings, context: SchemeContext) -> Air:
+    """Return the slots that the digital link has for an update, with pilots in the place of some; both sides know them.
+
+    Args:
+        num_params: Parameters of the update.
+        settings: How many of them the digital link puts into a slot, uses of a slot, slots with pilots.
+        context: What the link is made for.
+    """
+    slots = num_slots(num_params, settings.fragment_length)
+    return plan_air(slots, settings.codeword_length, pilots=settings.pilots, block_uses=context.block_uses)
+
+
+def carrier_of(scheme: Any, air: Air, numbers: int) -> Carrier:
+    """Return what puts so many numbers into the slots of a round.
+
+    Args:
+        scheme: One with a rotation, a context, and `PilotedSettings`.
+        air: The slots of the round.
+        numbers: How many a device sends.
+    """
+    return Carrier(air, numbers, scheme.rotation, scheme.context.seed if scheme.settings.interleave else None)
+
+
+def hear_devices(heard: Float[Tensor, "slots uses"], air: Air, csi: AtReceiver) -> PilotEstimate:
+    """Return what the pilots of every coherence block tell."""
+    return hear_pilots(heard, pilot_sequence(air.uses), air.places, csi.slot_blocks(air.slots, air.uses))

@@ -1,0 +1,1 @@
+"""Analog transmission that modulo stages refine: `scheme` is the scheme, the other files are its parts."""

@@ -1,0 +1,206 @@
+"""The compiled kernels compute what torch's operations do, which other tests compare with plain tables."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aircomp.common import arithmetic
+from aircomp.common.rng import generator
+from aircomp.decoders.amp.amp_da import AmpDa, AmpDaSettings
+from aircomp.decoders.amp.gamp import Gamp
+from aircomp.decoders.amp.prior import poisson_posterior, reach_for
+from aircomp.decoders.amp.steps import AmpState, PreparedCodebook, pass_messages
+from aircomp.decoders.kernels import native
+from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decoders.net.blocks import Scalars, initial_belief, refined_posterior
+from aircomp.decoders.net.cnn import Cnn, Workspace
+from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder, GampNetSettings
+from aircomp.decoders.net.tempered import CountTable
+from aircomp.encode.codebook import make_codebook
+from helpers.draws import zipf_round
+
+pytestmark = pytest.mark.skipif(arithmetic.kernels() is None, reason="the package was installed without a C compiler")
+
+
+@pytest.fixture(autouse=True)
+def without_gradients():
+    with torch.no_grad():
+        yield
+
+
+CLASSES = ["baseline", "avx2", "avx512"]
+OWN = None if arithmetic.kernels() is None else arithmetic.Kernels(arithmetic.LIBRARY).variant
+VARIANTS = CLASSES[: CLASSES.index(OWN) + 1] if OWN else CLASSES
+"""Classes of processors that this one belongs to."""
+
+
+WIDE = 200
+"""Counts that may be summed: enough for all that weigh anything, so that neighbouring modes give the same sums."""
+
+
+def both(variant, function, *args, **kwargs):
+    """Return what the kernels for a class of processors find and what torch does."""
+    with pytest.MonkeyPatch.context() as patch:
+        kernels = arithmetic.Kernels(arithmetic.LIBRARY, variant)
+        patch.setattr(arithmetic, "_kernels", lambda: kernels)
+        assert native.ready(torch.ones(1))
+        found = function(*args, **kwargs)
+        with arithmetic.switched_off():
+            return found, function(*args, **kwargs)
+
+
+def draw(seed: int, slots: int, codewords: int, width: float, devices: float, *, own: bool):
+    """Return pseudo-observations of counts, their variances around a width, and the rates."""
+    rng = generator(seed, "native")
+    rate = torch.rand(slots if own else 1, codewords, generator=rng) ** 4 + 1e-6
+    rate = devices * rate / rate.sum(1, keepdim=True)
+    V = width * torch.exp(0.5 * torch.randn(slots, codewords, generator=rng))
+    x = torch.poisson(rate.expand(slots, codewords), generator=rng)
+    return x + V.sqrt() * torch.randn(slots, codewords, generator=rng), V, rate
+
+
+rounds = {
+    "seed": st.integers(0, 10**6),
+    "slots": st.integers(1, 6),
+    "codewords": st.integers(1, 70),
+    "width": st.floats(-4, 1.5).map(lambda e: 10**e),
+    "devices": st.floats(-1, 2).map(lambda e: 10**e),
+    "own": st.booleans(),
+}
+variants = st.sampled_from(VARIANTS)
+
+
+@settings(max_examples=200, deadline=None)
+@given(variant=variants, agreement=st.sampled_from([0.0, 0.001, 0.03, 0.3]), **rounds)
+def test_posterior_moments_are_torchs(variant, agreement, **drawn):
+    R, V, rate = draw(**drawn)
+    reach = reach_for(2 * float(V.max()), max_count=WIDE)
+    found, expected = both(variant, poisson_posterior, R, V, rate, reach=reach, agreement=agreement)
+    for ours, theirs in zip(found, expected, strict=True):
+        # a variance is a difference of squares of the distance from the mode, of up to `reach` counts
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=3e-6 * (1 + reach**2 / 20))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_slots_that_say_nothing_are_as_torch_has_them(variant):
+    R = torch.tensor([[0.0, -1e9, 1e9, 5.0, 0.3]])
+    V = torch.tensor([[1e-8, 1e-3, 1e-3, 1e30, 1.0]])
+    rate = torch.tensor([[0.1, 1.0, 1.0, 1.0, 0.0]])
+    for agreement in (0.0, 0.03):
+        found, expected = both(variant, poisson_posterior, R.clamp(max=1e5), V, rate, reach=8, agreement=agreement)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_no_number_stays_none_and_harms_no_neighbour():
+    R, V, rate = draw(3, 1, 16, 0.3, 10, own=False)
+    expected = poisson_posterior(R, V, rate, reach=9)[0]
+    R[0, 5] = math.nan
+    found = poisson_posterior(R, V, rate, reach=9)[0]
+    assert found[0, 5].isnan()
+    others = torch.arange(16) != 5
+    torch.testing.assert_close(found[:, others], expected[:, others])
+    scalars, cnn = layer_of(1, 8, 0)
+    belief = initial_belief(rate, torch.ones(1))
+    post, refined = refined_posterior(R, V, belief, scalars, CountTable.of(9, 28, R), cnn, Workspace())
+    assert post.mean[0].isnan().nonzero().tolist() == refined[0].isnan().nonzero().tolist() == [[5]]
+
+
+def layer_of(kernel: int, filters: int, seed: int) -> tuple[Scalars, Cnn]:
+    rng = generator(seed, "cnn")
+    cnn = Cnn(filters, kernel, rng=rng)
+    cnn.weight_out.copy_(torch.randn(cnn.weight_out.shape, generator=rng))
+    return Scalars(*torch.tensor([1.1, 0.1, 0.9, 1.3, 0.8, 0.1, 0.1, 0.1])), cnn
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    variant=variants,
+    kernel=st.sampled_from([1, 3, 5]),
+    filters=st.sampled_from([1, 3, 8, 16, 19]),
+    **rounds,
+)
+def test_a_layers_second_half_is_torchs(variant, kernel, filters, **drawn):
+    R, V, rate = draw(**drawn)
+    scalars, cnn = layer_of(kernel, filters, drawn["seed"])
+    belief = initial_belief(rate, torch.full((len(R),), 0.1), own_rates=drawn["own"])
+    largest = math.ceil(2 * drawn["devices"]) + 8
+    table = CountTable.of(reach_for(3 * float(V.max()), max_count=WIDE), largest, R)
+    for network in (cnn, None):
+        found, expected = both(variant, refined_posterior, R, V, belief, scalars, table, network, Workspace())
+        for ours, theirs in zip((*found[0], found[1]), (*expected[0], expected[1]), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=2e-5, atol=3e-6 * (1 + table.reach**2 / 20))
+
+
+@given(variant=variants, uses=st.integers(1, 40), slots=st.integers(1, 5), seed=st.integers(0, 1000))
+def test_messages_are_torchs(variant, uses, slots, seed):
+    rng = generator(seed, "messages")
+    y, z, x_hat, nu = (torch.randn(slots, size, generator=rng) for size in (uses, uses, 24, 24))
+    v, noise = torch.rand(slots, uses, generator=rng), 0.1 + torch.rand(slots, 1, generator=rng)
+    s = AmpState(x_hat=x_hat, nu=nu.square(), z=z, v=v)
+    book = PreparedCodebook.of(torch.randn(24, uses, generator=rng) / math.sqrt(uses))
+    found, expected = both(variant, pass_messages, s, y, book, noise, 1.2, 0.3, 0.8)
+    ours, theirs = ((state.z, state.v, R, V) for state, R, V in (found, expected))
+    # R is a sum of products of numbers of up to 20, which cancel
+    torch.testing.assert_close(ours, theirs, rtol=3e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("snr_db", [0.0, 10.0])
+@pytest.mark.parametrize("name", ["gamp", "gamp-net", "kernel of three"])
+def test_rounds_are_decoded_as_torch_does(variant, name, snr_db):
+    codebook = make_codebook("two-bases", 128, 64, rng=generator(0, "codebook"))
+    net = GampNet(GampNetSettings(num_layers=4, filters=8, kernel=3 if name == "kernel of three" else 1))
+    for cnn in net.cnn:
+        cnn.weight_out.copy_(0.1 * torch.randn(cnn.weight_out.shape, generator=generator(1, "weights")))
+    decoder = Gamp(codebook) if name == "gamp" else GampNetDecoder(net, codebook)
+    received, popularity, *_ = zipf_round(600, 10, snr_db, codebook)
+    found, expected = both(variant, decoder.decode, received, popularity)
+    torch.testing.assert_close(found.mean, expected.mean, rtol=0, atol=2e-5)  # through up to ten iterations
+    assert torch.equal(found.counts, expected.counts)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("codewords", [37, 128])
+@pytest.mark.parametrize("form", ["paper", "authors"])
+def test_the_papers_network_is_torchs(variant, form, codewords):
+    codebook = make_codebook("gaussian", codewords, 30, rng=generator(0, "codebook"))
+    settings = AmpDaNetSettings(form=form, num_layers=3, filters=7, kernel=5)
+    decoder = AmpDaNetDecoder(AmpDaNet(settings).requires_grad_(False), codebook)
+    received, popularity, *_ = zipf_round(300, 10, 5.0, codebook)
+    found, expected = both(variant, decoder.decode, received, popularity)
+    torch.testing.assert_close(found.mean, expected.mean, rtol=0, atol=5e-5)  # through three layers
+    torch.testing.assert_close(found.noise_var, expected.noise_var, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", ["bernoulli", "gaussian"])
+@pytest.mark.parametrize("given", [False, True])
+def test_amp_da_is_torchs(variant, kind, given):
+    codebook = make_codebook(kind, 100, 60, rng=generator(0, "codebook"))
+    received, popularity, *_ = zipf_round(150, 10, 10.0, codebook)
+    noise = 0.2 if given else None
+    decoder = AmpDa(codebook, AmpDaSettings(max_iterations=8))  # later ones magnify rounding where a batch is unsure
+    found, expected = both(variant, decoder.decode, received, popularity, noise_var=noise)
+    torch.testing.assert_close(found.mean, expected.mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(found.noise_var, expected.noise_var, rtol=1e-3, atol=0)
+
+
+def test_a_slot_has_the_same_bits_wherever_it_lies():
+    R, V, rate = draw(0, 40, 37, 0.3, 10, own=False)
+    whole = poisson_posterior(R, V, rate, reach=9, agreement=0.03)
+    parts = [poisson_posterior(R[i : i + 7], V[i : i + 7], rate, reach=9, agreement=0.03) for i in range(0, 40, 7)]
+    assert all(torch.equal(w, torch.cat(p)) for w, p in zip(whole, zip(*parts, strict=True), strict=True))
+
+
+def test_gradients_other_types_and_other_shapes_stay_with_torch():
+    single = torch.ones(2, 3)
+    assert native.serves(single, single, single[:1])
+    assert not native.serves(single, single, torch.ones(1, 1))
+    assert not native.serves(single, torch.ones(1, 3))
+    assert not native.ready(single.double())
+    assert not native.ready(single.to("meta"))
+    with torch.enable_grad():
+        assert not native.ready(single)
