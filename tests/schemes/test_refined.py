@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from aircomp.channel.awgn import Awgn
+from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
 from aircomp.measure.metrics import vector_nmse
 from aircomp.schemes.base import SchemeContext
@@ -19,7 +20,7 @@ from aircomp.schemes.refined.fibres import (
     spread,
     water_level,
 )
-from aircomp.schemes.refined.plan import Expected, choose_plan
+from aircomp.schemes.refined.plan import Expected, choose_plan, next_noises
 from aircomp.schemes.refined.readout import fit_prior, posterior
 from aircomp.schemes.registry import make_scheme, scheme_class
 
@@ -207,6 +208,33 @@ def test_noise_alone_leaves_the_trust():
     trust = torch.tensor(AT_FIRST, dtype=torch.float64)
     found = learn_trust(trust, features, energies, torch.ones(5000))
     assert float((found - trust).abs().max()) < 0.25
+
+
+def test_a_feature_is_trusted_neither_against_its_sign_nor_more_than_wholly():
+    rng = torch.Generator().manual_seed(0)
+    features = torch.randn(500, FEATURES, generator=rng, dtype=torch.float64)
+    energies = (4 * features[:, 1] - 2 * features[:, 2]).exp()
+    trust = torch.tensor(AT_FIRST, dtype=torch.float64)
+    for _ in range(10):
+        trust = learn_trust(trust, features, energies, torch.zeros(500))
+    assert trust[1] == 1.0
+    assert trust[2] == 0.0
+
+
+def test_rounds_whose_noise_differs_widen_what_is_expected_of_the_next_one():
+    def width(*noises):
+        found = next_noises(torch.tensor(noises, dtype=torch.float64))
+        return float(found.max() / found.min())
+
+    assert width(1.0, 1.0) > width(*[1.0] * 8) > 1.0
+    assert width(0.6, 1.4, 0.7, 1.3) > width(1.0, 1.0, 1.0, 1.0)
+    middle = next_noises(torch.tensor([2.0, 8.0], dtype=torch.float64))[2]
+    assert float(middle) == pytest.approx(4.0)
+
+
+def test_tensors_that_do_not_add_up_to_the_update_are_refused():
+    with pytest.raises(ConfigError, match="add up to 2,000 parameters, the update has 2,010"):
+        Link("refined-analog", Awgn(10.0), tensors=SHAPES).send(torch.randn(4, SIZE + 10))
 
 
 def test_a_level_leaves_the_least_error_of_posterior_means():

@@ -77,13 +77,21 @@ class SchemeContext:
         return self.slot_layers.repeat_interleave(fragment_length)[:num_params]
 
     def tensor_shapes(self, num_params: int) -> tuple[tuple[int, ...], ...]:
-        """Return the shapes of the update's tensors; those that do not add up to the update are one tensor."""
+        """Return the shapes of the update's tensors; where nobody told them, each tensor has one axis.
+
+        Raises:
+            ConfigError: If they do not add up to the update.
+        """
         shapes = self.shapes
         if shapes is None and self.slot_layers is not None and len(self.slot_layers):
             each = self.slot_layers.repeat_interleave(-(-num_params // len(self.slot_layers)))[:num_params]
             shapes = tuple((int(length),) for length in each.unique_consecutive(return_counts=True)[1])
-        if shapes is None or sum(map(math.prod, shapes)) != num_params:
+        if shapes is None:
             return ((num_params,),)
+        if (told := sum(map(math.prod, shapes))) != num_params:
+            raise ConfigError(
+                f"tensors add up to {told:,} parameters, the update has {num_params:,}; expected the same number"
+            )
         return shapes
 
 

@@ -1,5 +1,6 @@
 """Jobs on saved rounds and layers: collect, train, decode, send with any scheme, look at codebooks, quantise."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -210,10 +211,17 @@ def errors_of(exchange: Exchange, readout: Readout) -> Row:
     return rows
 
 
-def raw_updates(saved: FragmentRound) -> tuple[Float[Tensor, " params"], Float[Tensor, "devices params"]]:
-    """Return the updates of the base station and of the devices, as a collection of raw fragments saved them."""
+def raw_updates(
+    saved: FragmentRound, num_params: int | None = None
+) -> tuple[Float[Tensor, " params"], Float[Tensor, "devices params"]]:
+    """Return the updates of the base station and of the devices, as a collection of raw fragments saved them.
+
+    Args:
+        saved: A round.
+        num_params: Parameters of the model; without it what fills the last fragment counts as parameters, too.
+    """
     assert saved.fragments is not None and saved.bs_fragments is not None  # noqa: PT018 (the collection saved both)
-    num_params = saved.bs_fragments.numel()
+    num_params = saved.bs_fragments.numel() if num_params is None else num_params
     return join(saved.bs_fragments, num_params), join(saved.fragments, num_params)
 
 
@@ -239,9 +247,10 @@ def arena_job(job: Job, work: Path) -> Payload:
 
 def measured(experiment: Experiment, saved: Sequence[FragmentRound], number: int, own: str = "") -> list[Row]:
     """Send saved rounds, and compare what was received of the last ones with the mean of honest devices."""
-    rounds, honest, corruption = [], [], experiment.corruption
+    rounds, honest, corruption, shapes = [], [], experiment.corruption, shapes_of(experiment)
+    num_params = sum(map(math.prod, shapes))
     for index, each in enumerate(saved):
-        base, messages = raw_updates(each)
+        base, messages = raw_updates(each, num_params)
         bad = corrupted_devices(len(messages), corruption, rng=rngs.generator(experiment.seed, "corrupted", index))
         sent = corrupt(messages, bad, corruption, rng=rngs.generator(experiment.seed, "corruption", index))
         rounds.append((base, sent))
@@ -251,8 +260,8 @@ def measured(experiment: Experiment, saved: Sequence[FragmentRound], number: int
     if own == OWN_UPDATE:
         alone = [_own_update(base, messages[good]) for (base, _), (good, messages) in last]
         return [row | about for row, about in zip(alone, agreement, strict=True)]
-    layers = layers_of(saved[0], experiment)
-    link = make_link(experiment, layers, shapes=shapes_of(experiment), uplink=load_own(own) if own else None)
+    layers = layers_of(saved[0], experiment, num_params)
+    link = make_link(experiment, layers, shapes=shapes, uplink=load_own(own) if own else None)
     found = [
         _compared(exchange, messages[good], good) | _told(link, exchange)
         for exchange, (_, (good, messages)) in zip(send_all(link, rounds, number), last, strict=True)
@@ -283,12 +292,12 @@ def _own_update(base: Float[Tensor, " params"], honest: Float[Tensor, "devices p
     return {"raw_nmse": vector_nmse(raw, best), "raw_gain": vector_gain(raw, best), "side_information": told} | costs
 
 
-def layers_of(saved: FragmentRound, experiment: Experiment) -> Tensor | None:
+def layers_of(saved: FragmentRound, experiment: Experiment, num_params: int) -> Tensor | None:
     """Return the parameter tensor of each fragment, for the length of fragments that the experiment has."""
     if saved.slot_layers is None or saved.bs_fragments is None:
         return None
     length = experiment.fragment_length
-    of_parameters = saved.slot_layers.long().repeat_interleave(saved.bs_fragments.shape[1])
+    of_parameters = saved.slot_layers.long().repeat_interleave(saved.bs_fragments.shape[1])[:num_params]
     return of_parameters[torch.arange(num_slots(len(of_parameters), length)) * length]
 
 

@@ -12,7 +12,8 @@ Analog transmission with gains $g_i^2 = \hat v_i^{-1/2}$ of parameters with vari
 $$\sum_i v_i e^{-\tau\cdot f_i/2} \cdot \sum_i e^{\tau\cdot f_i/2},$$
 
 whose logarithm is convex in τ. The base station hears $v_i$ with noise whose mean it can subtract. So after each round it
-moves τ towards what would have been best: fibres are trusted as far as the rounds before bear out.
+moves τ towards what would have been best: fibres are trusted as far as the rounds before bear out. Every weight stays between
+zero and one, because a feature is itself the logarithm of a variance: in much noise the best fit may lie far outside.
 """
 
 import math
@@ -178,7 +179,7 @@ def learn_trust(
         apart = features - mean_loud
         bend = 0.25 * 2 * (apart.T * loud) @ apart + 2 * ridge * torch.eye(len(found), dtype=torch.float64).to(features)
         step = torch.linalg.solve(bend, slope)
-        found = found - step.clamp(-LONGEST_STEP, LONGEST_STEP)
+        found = (found - step.clamp(-LONGEST_STEP, LONGEST_STEP)).clamp(0, 1)
         if float(step.abs().max()) < 1e-3:
             break
     return found if bool(found.isfinite().all()) else trust

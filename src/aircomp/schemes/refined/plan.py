@@ -12,8 +12,8 @@ $$b^2\varepsilon_{j-1} + \nu = c/m, \qquad 1/\varepsilon_j = 1/\varepsilon_{j-1}
 
 In saturated cells ($r = c$) each stage divides the error by $e_j/m\sigma^2$. It gains only if that is more than one: where
 the receiver hears one device alone well. What is wrongly unwrapped adds `FAILURES` of the cell's noise.
-The plan with the least mean error over the noises of the last rounds is taken; the own update stands for those of devices.
-Where noise differs from round to round, cells so have a wider margin.
+The plan with the least mean error over the noises that the next round may have is taken (`next_noises`); the own update
+stands for those of devices. Where noise differs from round to round, cells so have a wider margin.
 """
 
 from collections.abc import Iterator
@@ -40,6 +40,11 @@ SECOND_SHARES = (0.3, 0.4, 0.5, 0.6, 0.7)
 """Of the energy, and of what the analog stage leaves."""
 WORTH = 0.97
 """A plan must promise an error smaller by this than analog transmission alone."""
+USUAL_SPREAD, WORTH_ROUNDS = 0.2, 3.0
+"""The deviation of the logarithm of the noise from round to round before any is known, that of 7 to 13 devices at one SNR,
+and the rounds that this is worth."""
+QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Of the noise of the next round, all as probable."""
 NEIGHBOURS = 8
 """Numbers over which a trellis spreads what is large."""
 
@@ -75,6 +80,20 @@ class Expected:
 def analog_alone(params: int, room: int) -> Plan:
     """Return the plan without modulo stages."""
     return Plan((min(params, room),), (1.0,), ())
+
+
+def next_noises(noises: Float[Tensor, " rounds"]) -> Float[Tensor, " noises"]:
+    """Return noise variances that the next round may have, all as probable, after those of the last rounds.
+
+    Their logarithm is taken for normal, with the spread that the last rounds had and the usual one before them.
+
+    >>> next_noises(torch.tensor([1.0, 1.0])).min() < 0.8
+    tensor(True)
+    """
+    logs, rounds = noises.log(), len(noises)
+    spread = WORTH_ROUNDS * USUAL_SPREAD**2 + float((logs - logs.mean()).square().sum())
+    deviation = (spread / (WORTH_ROUNDS + rounds) * (1 + 1 / rounds)) ** 0.5
+    return (logs.mean() + deviation * torch.special.ndtri(torch.tensor(QUANTILES, dtype=noises.dtype))).exp()
 
 
 def choose_plan(own: Float[Tensor, " params"], worth: Float[Tensor, " params"], expected: Expected, room: int) -> Plan:

@@ -44,7 +44,7 @@ from aircomp.schemes.base import (
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round
 from aircomp.schemes.refined.fibres import AT_FIRST, OWN_ALONE, fibre_means, learn_trust, loudness, spread, water_level
-from aircomp.schemes.refined.plan import LEAST_MARGIN, Expected, Plan, analog_alone, choose_plan
+from aircomp.schemes.refined.plan import LEAST_MARGIN, Expected, Plan, analog_alone, choose_plan, next_noises
 from aircomp.schemes.refined.readout import fit_prior, posterior
 from aircomp.schemes.registry import scheme
 
@@ -55,8 +55,6 @@ ENERGIES, TRUST, GATHERED, NOISES = "energies", "trust", "gathered", "noises"
 number, and the noise variances of the last rounds."""
 ROUNDS = 8
 """Rounds whose noise is remembered."""
-DOUBT = (0.9, 1.1)
-"""Pilots tell the noise to a tenth."""
 KEPT = 0.5
 """Share of the remembered energies that a round leaves."""
 
@@ -152,8 +150,8 @@ class RefinedAnalog(MeanScheme):
             return analog_alone(size, air.room)
         order, gains, _ = self._loudness(factors, level, size)
         own = base_update.double()[order] * gains
-        expected = (noises.double()[:, None] * torch.tensor(DOUBT, dtype=torch.float64)).flatten()
-        return choose_plan(own, gains.pow(-2), Expected(expected, len(air.rows), gathered), air.room)
+        expected = Expected(next_noises(noises.double()), len(air.rows), gathered)
+        return choose_plan(own, gains.pow(-2), expected, air.room)
 
     def _loudness(
         self, factors: Float[Tensor, " factors"], level: Float[Tensor, ""], size: int
