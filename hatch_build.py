@@ -1,6 +1,9 @@
 """Compile the kernels when the package is built or installed; without a compiler it is built without them."""
 
 import importlib.util
+import os
+import platform
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,9 +28,16 @@ class KernelsHook(BuildHookInterface):
             return
         build_data["artifacts"].append(kernels.LIBRARY.as_posix())
         build_data["pure_python"] = False
-        platforms = (tag.platform for tag in sys_tags())
-        # what is built here was not made to run on every Linux
-        build_data["tag"] = f"py3-none-{next(p for p in platforms if 'manylinux' not in p and 'musllinux' not in p)}"
+        build_data["tag"] = f"py3-none-{_platform()}"
+
+
+def _platform() -> str:
+    """Return the platform that the compiler made the kernels for; auditwheel says which other Linux they fit."""
+    oldest = os.environ.get("MACOSX_DEPLOYMENT_TARGET")
+    if sys.platform == "darwin" and oldest:
+        return f"macosx_{oldest.replace('.', '_')}_{platform.machine()}"
+    platforms = (tag.platform for tag in sys_tags())
+    return next(name for name in platforms if "manylinux" not in name and "musllinux" not in name)
 
 
 def _builder(root: Path) -> ModuleType:
