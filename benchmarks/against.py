@@ -84,9 +84,10 @@ def _answer(arguments: Sequence[str]) -> None:
     from aircomp.common.rng import generator
     from aircomp.decoders.amp.amp_da import AmpDa
     from aircomp.decoders.amp.gamp import Gamp
-    from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+    from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder
+    from aircomp.decoders.settings import AmpDaNetSettings
     from aircomp.encode.codebook import count, make_codebook
-    from aircomp.layer import CommunicationLayer
+    from aircomp.layer.communication import CommunicationLayer
 
     slots, threads, path = int(arguments[0]), int(arguments[1]), arguments[2]
     torch.set_num_threads(threads)

@@ -15,9 +15,10 @@ from aircomp.common.threads import one_thread
 from aircomp.decoders.base import Decoded, Decoder
 from aircomp.decoders.rounding import round_to_sum
 from aircomp.encode.codebook import count, make_codebook
-from aircomp.layer import CommunicationLayer
-from aircomp.quantize.codebook import QuantizeSettings, build
+from aircomp.layer.communication import CommunicationLayer
+from aircomp.quantize.codebook import build
 from aircomp.quantize.nearest import nearest
+from aircomp.quantize.settings import QuantizeSettings
 from aircomp.schemes.digital.decoders import make_decoder
 from benchmarks.timing import interleaved
 from plain import gamp as plain_gamp

@@ -17,8 +17,9 @@ from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
 from aircomp.decoders.amp.amp_da import AmpDa
 from aircomp.decoders.amp.gamp import Gamp
-from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
-from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder, GampNetSettings
+from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder
+from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder
+from aircomp.decoders.settings import AmpDaNetSettings, GampNetSettings
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.quantize.nearest import nearest
 from benchmarks.timing import interleaved

@@ -15,8 +15,8 @@ from aircomp.channel.awgn import transmit
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
-from aircomp.decoders.amp.prior import AGREEMENT
-from aircomp.decoders.net.gamp_net import CHUNK, GampNet, GampNetDecoder, GampNetSettings
+from aircomp.decoders.net.gamp_net import CHUNK, GampNet, GampNetDecoder
+from aircomp.decoders.settings import AGREEMENT, GampNetSettings
 from aircomp.encode.codebook import count, make_codebook
 from benchmarks.decode import USES, quarters, scaling_row, speed_row, zipf_round
 from benchmarks.timing import interleaved

@@ -16,8 +16,9 @@ from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
 from aircomp.data.images import ImageData
-from aircomp.device.local import LocalSettings
-from aircomp.engines.local import Engine, Executor, make_executor
+from aircomp.device.settings import LocalSettings
+from aircomp.engines import Engine
+from aircomp.engines.local import Executor, make_executor
 from aircomp.engines.ray import has_ray
 from aircomp.engines.trainer import BASE_STATION, Task, Trainer
 from aircomp.federation.experiment import Experiment

@@ -5,7 +5,7 @@ import time
 
 from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
-from aircomp.device.local import LocalSettings, Precision
+from aircomp.device.settings import LocalSettings, Precision
 from aircomp.engines.local import SerialExecutor
 from aircomp.engines.trainer import Task, Trainer
 from aircomp.federation.experiment import Experiment

@@ -5,12 +5,14 @@ from functools import cache
 
 import torch
 
-from aircomp.channel import ChannelSettings, PowerSettings, make_channel
+from aircomp.channel.make import make_channel
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.common.packing import pack
 from aircomp.common.rng import generator
-from aircomp.decoders.fading.blind import Blind, BlindSettings
+from aircomp.decoders.fading.blind import Blind
 from aircomp.decoders.fading.receiver import Reception
-from aircomp.decoders.tuma import Tuma, TumaSettings
+from aircomp.decoders.settings import BlindSettings, TumaSettings
+from aircomp.decoders.tuma import Tuma
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.encode.signal import Codewords
 from aircomp.measure.metrics import count_accuracy

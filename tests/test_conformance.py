@@ -10,16 +10,19 @@ import pytest
 import torch
 
 import aircomp
-from aircomp.channel import Awgn, ChannelSettings, PowerSettings, make_channel
+from aircomp.channel.awgn import Awgn
 from aircomp.channel.base import AtDevices, Csi
+from aircomp.channel.make import make_channel
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.channel.signal import Gains, Symbols
 from aircomp.common.packing import unpack
 from aircomp.common.rng import generator
 from aircomp.decoders.fading.blind import Blind
-from aircomp.decoders.fading.blind_net import BlindNetSettings
+from aircomp.decoders.settings import BlindNetSettings
 from aircomp.errors import ConfigError, PowerMismatch
 from aircomp.link import Link, communicate
-from aircomp.quantize.codebook import Quantizer, QuantizeSettings, build
+from aircomp.quantize.codebook import Quantizer, build
+from aircomp.quantize.settings import QuantizeSettings
 from aircomp.schemes.digital.counting import LEARNED
 from aircomp.schemes.digital.receivers import make_receiver, receiver_names
 from aircomp.schemes.registry import make_scheme, scheme_class

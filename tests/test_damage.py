@@ -12,23 +12,23 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from aircomp.common.artefact import read_tensors, write_tensors
+from aircomp.common.tensors import read_tensors, write_tensors
 from aircomp.data.images import load
 from aircomp.errors import AirCompError, ArtefactError
 from aircomp.federation.experiment import Experiment, load_experiment, read_toml
 from aircomp.federation.simulate import simulate
-from aircomp.layer import CommunicationLayer
 from aircomp.layer.analog_code import AnalogCode
 from aircomp.layer.blind_net import BlindLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.layer.joint_code import JointLayer
 from aircomp.report.runs import read_runs
 from aircomp.studies.jobs import Job
-from aircomp.train.blind import BlindTrainingSettings, pretrain_blind
-from aircomp.train.code import CodeSettings, pretrain_code
+from aircomp.train.blind import pretrain_blind
+from aircomp.train.code import pretrain_code
 from aircomp.train.fit import pretrain
 from aircomp.train.fragments import load_round
-from aircomp.train.joint import JointTrainingSettings, pretrain_joint
-from aircomp.train.recipe import load_preset
+from aircomp.train.joint import pretrain_joint
+from aircomp.train.recipe import BlindTrainingSettings, CodeSettings, JointTrainingSettings, load_preset
 from helpers.fragments import save_small_rounds
 from helpers.layers import describe_anew
 from helpers.settings import RECIPE, SMALL

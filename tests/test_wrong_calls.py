@@ -12,10 +12,11 @@ from aircomp.channel.awgn import Awgn
 from aircomp.channel.base import AtDevices, Csi
 from aircomp.data.images import load
 from aircomp.errors import AirCompError
-from aircomp.quantize.codebook import QuantizeSettings
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.quantize.settings import QuantizeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.cost import Radio, round_cost
 from aircomp.schemes.ideal import Ideal
+from aircomp.schemes.settings import SchemeSettings
 from aircomp.testing import check_decoder
 from aircomp.train.collect import collect
 from aircomp.train.evaluate import Plan, evaluate

@@ -6,7 +6,7 @@ r"""Fit the decoders' constants to saved rounds, and print what they would be.
 | what | constants | decodes with | chooses by |
 |---|---|---|---|
 | `estimate` | `FITTED` of `decoders/estimate/round_estimate.py` | the estimate of a round, two bases | error of the number |
-| `agreement` | `aircomp.decoders.amp.prior.AGREEMENT` | gamp, two bases | count accuracy, then update NMSE |
+| `agreement` | `aircomp.decoders.settings.AGREEMENT` | gamp, two bases | count accuracy, then update NMSE |
 | `strength` | `aircomp.decoders.side.STRENGTH` | gamp, two bases | count accuracy, then update NMSE |
 | `open` | `aircomp.aggregation.readout.OPEN` | gamp-net | update NMSE of the unbiased mean |
 | `energy` | `aircomp.encode.energy.EXPONENT` | gamp, two bases of matched energy, `transmit` SNR | update NMSE |
@@ -33,23 +33,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aircomp.aggregation import aggregate, readout
+from aircomp.aggregation import readout
+from aircomp.aggregation.rules import aggregate
 from aircomp.channel.awgn import Awgn, add_noise, transmit
 from aircomp.common import rng as rngs
 from aircomp.decoders import side
-from aircomp.decoders.amp.gamp import Gamp, GampSettings
+from aircomp.decoders.amp.gamp import Gamp
 from aircomp.decoders.base import Decoder
 from aircomp.decoders.estimate import round_estimate as estimate
 from aircomp.decoders.estimate.pilot import PilotEstimator
-from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder, GampNetSettings
+from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder
+from aircomp.decoders.settings import GampNetSettings, GampSettings
 from aircomp.encode import energy
 from aircomp.encode.codebook import count, make_codebook
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.link import Link
 from aircomp.schemes.base import SchemeContext
-from aircomp.schemes.digital.gamp import GampLinkSettings
 from aircomp.schemes.digital.rate import short_context, short_sizes
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import GampLinkSettings
 from aircomp.studies.rounds import errors_of as exchanged
 from aircomp.studies.rounds import raw_updates, send_all
 from aircomp.train.evaluate import measure

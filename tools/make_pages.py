@@ -21,10 +21,7 @@ from aircomp.common.artefact import write_text
 from aircomp.common.settings import Settings
 from aircomp.federation.experiment import Experiment, preset_names
 from aircomp.measure.fields import FIELDS
-from aircomp.train.blind import BlindTrainingSettings
-from aircomp.train.code import CodeSettings
-from aircomp.train.joint import JointTrainingSettings
-from aircomp.train.recipe import PretrainSettings
+from aircomp.train.recipe import BlindTrainingSettings, CodeSettings, JointTrainingSettings, PretrainSettings
 
 DOCS = Path(__file__).parents[1] / "docs"
 WIDTH = "100"

@@ -10,9 +10,9 @@ import statistics
 import sys
 from pathlib import Path
 
-from aircomp.channel import ChannelSettings, PowerSettings
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.common.rng import generator
-from aircomp.decoders.fading.blind_net import BlindNetSettings
+from aircomp.decoders.settings import BlindNetSettings
 from aircomp.layer.blind_net import BlindLayer
 from aircomp.report.faded import FadedRound, hear_choices
 from aircomp.train.fragments import FragmentRound, load_round, round_files

@@ -21,17 +21,17 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Link": "aircomp.link",
     "Exchange": "aircomp.link",
-    "Awgn": "aircomp.channel",
-    "Fading": "aircomp.channel",
+    "Awgn": "aircomp.channel.awgn",
+    "Fading": "aircomp.channel.fading",
     "federate": "aircomp.federation.federate",
-    "Local": "aircomp.device.local:LocalSettings",
-    "Uniform": "aircomp.federation.participation",
-    "Fixed": "aircomp.federation.participation",
-    "Bernoulli": "aircomp.federation.participation",
-    "Trace": "aircomp.federation.participation",
-    "Server": "aircomp.server.step:ServerSettings",
-    "Feedback": "aircomp.device.feedback:FeedbackSettings",
-    "Corruption": "aircomp.device.corrupt:CorruptionSettings",
+    "Local": "aircomp.device.settings:LocalSettings",
+    "Uniform": "aircomp.federation.settings",
+    "Fixed": "aircomp.federation.settings",
+    "Bernoulli": "aircomp.federation.settings",
+    "Trace": "aircomp.federation.settings",
+    "Server": "aircomp.server.settings:ServerSettings",
+    "Feedback": "aircomp.device.settings:FeedbackSettings",
+    "Corruption": "aircomp.device.settings:CorruptionSettings",
     "split": "aircomp.data.clients",
     "metrics": "aircomp.measure.scores:",
     "plot": "aircomp.measure.plot",
@@ -57,9 +57,9 @@ _PUBLIC = {
     "Mean": "aircomp.schemes.outputs",
     "Vectors": "aircomp.schemes.outputs",
     "Vote": "aircomp.schemes.outputs",
-    "CommunicationLayer": "aircomp.layer",
-    "layer_names": "aircomp.layer",
-    "pick_layer": "aircomp.layer",
+    "CommunicationLayer": "aircomp.layer.communication",
+    "layer_names": "aircomp.layer.zoo",
+    "pick_layer": "aircomp.layer.zoo",
     "AirCompError": "aircomp.errors",
 }
 _OF_FLOWER = {"UplinkStrategy": "aircomp.adapters.flower", "uplink_mod": "aircomp.adapters.flower"}
@@ -113,20 +113,21 @@ __all__ = [
 
 if TYPE_CHECKING:
     from aircomp.aggregation.rules import aggregate, aggregator_names
-    from aircomp.channel import Awgn, Fading
-    from aircomp.channel.awgn import transmit
+    from aircomp.channel.awgn import Awgn, transmit
+    from aircomp.channel.fading import Fading
     from aircomp.data.clients import split
     from aircomp.decoders.base import Decoded
-    from aircomp.device.corrupt import CorruptionSettings as Corruption
-    from aircomp.device.feedback import FeedbackSettings as Feedback
-    from aircomp.device.local import LocalSettings as Local
+    from aircomp.device.settings import CorruptionSettings as Corruption
+    from aircomp.device.settings import FeedbackSettings as Feedback
+    from aircomp.device.settings import LocalSettings as Local
     from aircomp.encode.codebook import make_codebook
     from aircomp.errors import AirCompError
     from aircomp.federation.federate import federate
-    from aircomp.federation.participation import Bernoulli, Fixed, Trace, Uniform
     from aircomp.federation.run import Simulation
+    from aircomp.federation.settings import Bernoulli, Fixed, Trace, Uniform
     from aircomp.federation.simulate import simulate
-    from aircomp.layer import CommunicationLayer, layer_names, pick_layer
+    from aircomp.layer.communication import CommunicationLayer
+    from aircomp.layer.zoo import layer_names, pick_layer
     from aircomp.link import Exchange, Link
     from aircomp.measure import scores as metrics
     from aircomp.measure.plot import plot
@@ -134,7 +135,7 @@ if TYPE_CHECKING:
     from aircomp.schemes.digital.decoders import decoder_names, make_decoder
     from aircomp.schemes.outputs import Counts, Mean, Vectors, Vote
     from aircomp.schemes.registry import make_scheme, scheme, uplink_names
-    from aircomp.server.step import ServerSettings as Server
+    from aircomp.server.settings import ServerSettings as Server
     from aircomp.studies.call import arena, sweep
 
 

@@ -31,32 +31,26 @@ import torch
 from jaxtyping import Float, Inexact, Int
 from torch import Tensor, nn
 
-from aircomp.aggregation import Rule
-from aircomp.aggregation.readout import Readout
-from aircomp.channel import Awgn, Fading
+from aircomp.aggregation.rules import Rule
+from aircomp.aggregation.settings import Readout
+from aircomp.channel.awgn import Awgn
 from aircomp.channel.base import AtDevices, Channel, Csi, Direct
-from aircomp.channel.power import COHERENT
+from aircomp.channel.fading import Fading
+from aircomp.channel.settings import COHERENT
 from aircomp.channel.signal import Louder, Symbols
 from aircomp.common import rng as rngs
 from aircomp.common.boundary import ask, blaming, check_returned, name_of
-from aircomp.common.checks import check_methods, check_number, check_tensor, check_type, describe
+from aircomp.common.checks import check_methods, check_number, check_type, describe
+from aircomp.common.tensors import check_tensor
 from aircomp.device.update import slot_layers
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.measure.metrics import vector_nmse
-from aircomp.quantize.fragment import FragmentSettings
-from aircomp.schemes.base import (
-    Broadcast,
-    Memory,
-    Private,
-    Scheme,
-    SchemeContext,
-    SchemeSettings,
-    Sent,
-    check_devices,
-)
+from aircomp.quantize.settings import FragmentSettings
+from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, SchemeContext, Sent, check_devices
 from aircomp.schemes.meter import Air, add_up, amplitude_at_cap, measure
 from aircomp.schemes.outputs import Mean, Output, aggregate_output, check_rule
 from aircomp.schemes.registry import make_scheme, scheme_class
+from aircomp.schemes.settings import SchemeSettings
 
 LARGEST_PART = 983_040
 """Parameters that are sent at once; a multiple of usual fragment lengths. A part takes half a gigabyte with `gamp`."""

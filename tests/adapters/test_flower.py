@@ -24,10 +24,12 @@ with warnings.catch_warnings():
 import aircomp
 from aircomp.adapters.flower import ClientFailed, UplinkStrategy, uplink_mod
 from aircomp.adapters.flower_records import ANNOUNCED, MEMORY, SENT
-from aircomp.channel import Awgn, ChannelSettings, PowerSettings, make_channel
+from aircomp.channel.awgn import Awgn
+from aircomp.channel.make import make_channel
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.channel.signal import Symbols
 from aircomp.common.rng import generator
-from aircomp.device.feedback import FeedbackSettings
+from aircomp.device.settings import FeedbackSettings
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
 from aircomp.quantize.fragment import join
@@ -35,7 +37,7 @@ from aircomp.quantize.nearest import lookup
 from aircomp.schemes.base import Broadcast, Scheme, Sent
 from aircomp.schemes.ideal import Ideal
 from aircomp.schemes.outputs import Mean, Vote
-from aircomp.server.step import ServerSettings
+from aircomp.server.settings import ServerSettings
 from helpers.schemes import sized
 
 SHAPES = {"weight": (6, 20), "bias": (7,)}

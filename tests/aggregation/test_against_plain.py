@@ -3,7 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aircomp.aggregation import aggregate, aggregator_names, robust
+from aircomp.aggregation import robust
+from aircomp.aggregation.rules import aggregate, aggregator_names
 from aircomp.encode.codebook import count
 from plain import aggregate as plain
 

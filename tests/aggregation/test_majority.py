@@ -1,6 +1,6 @@
 import torch
 
-from aircomp.aggregation import aggregate
+from aircomp.aggregation.rules import aggregate
 
 CODEWORDS = torch.tensor([[1.0, -2.0], [5.0, 4.0], [-9.0, 9.0]])
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from aircomp.aggregation import aggregate
+from aircomp.aggregation.rules import aggregate
 
 VALUES = torch.tensor([[4.0], [1.0], [100.0], [2.0]], dtype=torch.float64)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from aircomp.aggregation import aggregate, aggregator_names, find_rule
+from aircomp.aggregation.rules import aggregate, aggregator_names, find_rule
 from aircomp.errors import ConfigError, ShapeError
 
 COUNTS = torch.tensor([[3, 1, 0], [0, 0, 0]])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from aircomp.aggregation import aggregate
+from aircomp.aggregation.rules import aggregate
 
 
 def weights(counts: list[int], keep: float) -> list[float]:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from aircomp.common.rng import generator
-from aircomp.decoders.net.gamp_net import GampNetSettings
+from aircomp.decoders.settings import GampNetSettings
 from aircomp.train.batches import make_batch
 from aircomp.train.recipe import PretrainSettings
 from benchmarks import growth

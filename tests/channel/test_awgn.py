@@ -3,9 +3,8 @@ import math
 import pytest
 import torch
 
-from aircomp.channel import Awgn, Channel
-from aircomp.channel.awgn import add_noise, superpose, transmit
-from aircomp.channel.base import AtDevices, Csi
+from aircomp.channel.awgn import Awgn, add_noise, superpose, transmit
+from aircomp.channel.base import AtDevices, Channel, Csi
 from aircomp.channel.signal import Symbols
 from aircomp.channel.snr import noise_variance
 from aircomp.encode.codebook import count

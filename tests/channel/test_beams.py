@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from aircomp.channel import ChannelSettings, Fading, PowerSettings
 from aircomp.channel.beams import choose_beams, heard_through, max_min_beams
+from aircomp.channel.fading import Fading
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from helpers.draws import seeded
 
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from scipy import special
 
-from aircomp.channel import ChannelSettings, Fading, PowerSettings
+from aircomp.channel.fading import Fading
 from aircomp.channel.power import Belief, threshold_of
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.channel.signal import Symbols
 from aircomp.common.packing import pack, unpack
 from aircomp.common.rng import generator

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from aircomp.channel import ChannelSettings, Fading, PowerSettings
+from aircomp.channel.fading import Fading
 from aircomp.channel.places import Layout, places
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.errors import ConfigError
 from helpers.draws import seeded
 

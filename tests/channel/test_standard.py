@@ -5,8 +5,9 @@ from typing import get_args
 import pytest
 import torch
 
-from aircomp.channel import ChannelSettings, Fading, PowerSettings
-from aircomp.channel.standard import StandardModel, direct_power, draw_standard
+from aircomp.channel.fading import Fading
+from aircomp.channel.settings import ChannelSettings, PowerSettings, StandardModel, direct_power
+from aircomp.channel.standard import draw_standard
 from helpers.draws import seeded
 
 

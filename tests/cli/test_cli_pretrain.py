@@ -3,15 +3,11 @@ import torch
 
 from aircomp.cli.pretrain import run, starting_point
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.layer import CommunicationLayer
 from aircomp.layer.analog_code import AnalogCode
 from aircomp.layer.blind_net import BlindLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.layer.joint_code import JointLayer
-from aircomp.train.blind import BlindTrainingSettings
-from aircomp.train.code import CodeSettings
-from aircomp.train.joint import JointTrainingSettings
-from aircomp.train.paper import PRESETS as PAPER_PRESETS
-from aircomp.train.recipe import load_preset
+from aircomp.train.recipe import PAPER_PRESETS, BlindTrainingSettings, CodeSettings, JointTrainingSettings, load_preset
 from helpers.fragments import save_small_rounds
 from helpers.settings import RECIPE, flags
 

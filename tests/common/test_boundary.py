@@ -14,10 +14,11 @@ import aircomp
 from aircomp.channel.awgn import Awgn
 from aircomp.common.boundary import ask, check_returned, is_own, name_of
 from aircomp.errors import AirCompError, one_line
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.digital.link import Digital
 from aircomp.schemes.digital.simple import Nnls  # noqa: F401  enters itself
 from aircomp.schemes.ideal import Ideal
+from aircomp.schemes.settings import SchemeSettings
 from helpers.draws import seeded
 
 NAN = float("nan")

@@ -255,7 +255,7 @@ def test_collecting_over_a_collection_in_use_deletes_nothing(tmp_path, fragments
 
 @pytest.mark.seconds
 def test_a_run_with_a_relative_layer_resumes_from_elsewhere_and_under_any_name(tmp_path, monkeypatch):
-    from aircomp.layer import CommunicationLayer
+    from aircomp.layer.communication import CommunicationLayer
 
     here, elsewhere = tmp_path / "Größe 漢字", tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -9,15 +9,17 @@ import pytest
 import torch
 
 import aircomp
-from aircomp.channel import ChannelSettings, Fading, PowerSettings, make_channel
-from aircomp.channel.snr import HIGHEST_SNR_DB, LOWEST_SNR_DB
+from aircomp.channel.fading import Fading
+from aircomp.channel.make import make_channel
+from aircomp.channel.settings import HIGHEST_SNR_DB, LOWEST_SNR_DB, ChannelSettings, PowerSettings
 from aircomp.common.rng import generator
 from aircomp.common.settings import Settings, SettingsError, Tagged, bounds, range_of
 from aircomp.link import Link, communicate
 from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.digital.receivers import receiver_names
 from aircomp.schemes.outputs import Vote
-from aircomp.schemes.registry import make_scheme, scheme_class, scheme_names
+from aircomp.schemes.registry import make_scheme, scheme_class
+from aircomp.schemes.settings import scheme_names
 
 ROOMS = (
     "channel",

@@ -6,10 +6,10 @@ import pytest
 from aircomp.channel.awgn import Awgn
 from aircomp.cli.flags import given_settings, with_full_names
 from aircomp.errors import ConfigError
-from aircomp.federation.configure import check_given, configure, full_name
-from aircomp.federation.experiment import Experiment, load_experiment, preset_names, read_toml
+from aircomp.federation.configure import check_given, configure
+from aircomp.federation.experiment import Experiment, full_name, load_experiment, preset_names, read_toml
 from aircomp.federation.simulate import simulate
-from aircomp.train.paper import PaperTrainingSettings
+from aircomp.train.recipe import PaperTrainingSettings
 
 
 def test_unknown_settings_are_refused_with_the_nearest_name():
@@ -208,7 +208,7 @@ def test_a_rule_that_nobody_wrote_is_that_of_the_scheme():
 
 def test_the_command_line_sets_what_was_given_and_nothing_else(monkeypatch, tmp_path):
     ran = []
-    monkeypatch.setattr("aircomp.cli.simulate.simulate", lambda experiment, **_: ran.append(experiment))
+    monkeypatch.setattr("aircomp.federation.simulate.simulate", lambda experiment, **_: ran.append(experiment))
     monkeypatch.setattr("aircomp.cli.simulate.report", lambda *_: None)
     words = ["--uplink", "obda", "--snr-db", "20", "--server.no-include-base-station", "--out", str(tmp_path / "run")]
     import_module("aircomp.cli.simulate").run(["digits", *words])

@@ -7,7 +7,8 @@ import torch
 from aircomp.common.rng import generator
 from aircomp.common.threads import one_thread, spread, whole_cores
 from aircomp.decoders.amp.gamp import Gamp
-from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder, GampNetSettings
+from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder
+from aircomp.decoders.settings import GampNetSettings
 from aircomp.encode.codebook import make_codebook
 from helpers.draws import zipf_round
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import TensorDataset
 
-from aircomp.common.artefact import tensor_hash
+from aircomp.common.tensors import tensor_hash
 from aircomp.data import images as data
 from aircomp.data import readers, samples
 from aircomp.data.samples import share_memory

@@ -6,8 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aircomp.common.artefact import tensor_hash
-from aircomp.data.partition import Partition, PartitionSettings, split
+from aircomp.common.tensors import tensor_hash
+from aircomp.data.partition import Partition, split
+from aircomp.data.settings import PartitionSettings
 from aircomp.errors import ConfigError, ShapeError
 from helpers.draws import seeded
 

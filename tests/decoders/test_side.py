@@ -4,8 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aircomp.common.rng import generator
-from aircomp.decoders.amp.gamp import Gamp, GampSettings
-from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder, GampNetSettings
+from aircomp.decoders.amp.gamp import Gamp
+from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder
+from aircomp.decoders.settings import GampNetSettings, GampSettings
 from aircomp.decoders.side import STRENGTH, check_groups, slot_rates
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ShapeError

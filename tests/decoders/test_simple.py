@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from aircomp.decoders.simple import Genie, Nnls, NnlsSettings, Omp
+from aircomp.decoders.settings import NnlsSettings
+from aircomp.decoders.simple import Genie, Nnls, Omp
 from aircomp.encode.codebook import count
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.testing import check_decoder

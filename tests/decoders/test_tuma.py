@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from aircomp.channel.places import Layout
-from aircomp.decoders.fading.blind import Blind, BlindSettings
+from aircomp.decoders.fading.blind import Blind
 from aircomp.decoders.fading.multisource import Schedule, multisource_amp
 from aircomp.decoders.fading.receiver import Reception
-from aircomp.decoders.tuma import ONE_ZONE, Tuma, TumaSettings, Zones, ZoneTable
+from aircomp.decoders.settings import BlindSettings, TumaSettings
+from aircomp.decoders.tuma import ONE_ZONE, Tuma, Zones, ZoneTable
 from aircomp.encode.codebook import count
 from aircomp.errors import ShapeError
 from aircomp.schemes.digital.tuma import known_zones, zone_of

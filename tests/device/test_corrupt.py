@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from aircomp.device.corrupt import CorruptionSettings, corrupt, corrupted_devices
+from aircomp.device.corrupt import corrupt, corrupted_devices
+from aircomp.device.settings import CorruptionSettings
 from aircomp.errors import ConfigError
 
 KINDS = ["none", "noise", "flip", "scale", "constant", "silent"]

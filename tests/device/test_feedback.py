@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aircomp.device.feedback import FeedbackSettings, add_memory, feedback_ratio, remember
+from aircomp.device.feedback import add_memory, feedback_ratio, remember
+from aircomp.device.settings import FeedbackSettings
 from aircomp.errors import ConfigError
 
 KINDS = ["off", "plain", "decayed", "clipped"]

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from aircomp.data.samples import TensorSamples
-from aircomp.device.local import LocalSettings, Objective, batch_indices, num_steps, train
+from aircomp.device.local import Objective, batch_indices, num_steps, train
+from aircomp.device.settings import LocalSettings
 from aircomp.device.update import FlatModel
 from aircomp.errors import ConfigError
 

@@ -2,10 +2,12 @@ import pytest
 import torch
 
 from aircomp.data.samples import TensorSamples
-from aircomp.device.local import LocalSettings, Objective, batch_indices, batch_sizes, train
+from aircomp.device.local import Objective, batch_indices, batch_sizes, train
+from aircomp.device.settings import LocalSettings
 from aircomp.device.together import WideModel, train_together
 from aircomp.device.update import FlatModel
-from aircomp.federation.models import ModelSettings, build
+from aircomp.federation.models import build
+from aircomp.federation.settings import ModelSettings
 from helpers.draws import seeded
 
 COPIES = 3

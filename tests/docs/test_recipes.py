@@ -10,7 +10,7 @@ import pytest
 
 import aircomp
 from aircomp.cli import main
-from aircomp.schemes.registry import SCHEMES
+from aircomp.schemes.settings import SCHEMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 SOURCE = Path(aircomp.__file__).parent

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from aircomp.common.packing import pack
 from aircomp.encode.codebook import codebook_kinds, count, make_codebook
 from aircomp.errors import ConfigError, ShapeError
-from aircomp.schemes.base import SchemeSettings
+from aircomp.schemes.settings import SchemeSettings
 
 EPS = torch.finfo(torch.float32).eps
 

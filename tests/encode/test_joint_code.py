@@ -5,7 +5,8 @@ import torch
 
 from aircomp.encode.codebook import make_codebook, random_rotation
 from aircomp.encode.energy import codeword_energies
-from aircomp.encode.joint_code import JointCode, JointCodeSettings, mean_one
+from aircomp.encode.joint_code import JointCode, mean_one
+from aircomp.encode.settings import JointCodeSettings
 from helpers.draws import seeded
 
 NUM, USES, LENGTH = 32, 16, 5

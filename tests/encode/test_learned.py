@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from aircomp.encode.codebook import make_codebook
-from aircomp.encode.learned import CodebookSettings, LearnedCodebook, with_common
+from aircomp.encode.learned import LearnedCodebook, with_common
+from aircomp.encode.settings import CodebookSettings
 from aircomp.errors import ConfigError
 
 

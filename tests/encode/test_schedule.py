@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from aircomp.decoders.estimate.copies import combine, estimate_snr_db
 from aircomp.encode.schedule import choose_repeat, put_slots, schedule, take_slots
 from aircomp.errors import ConfigError
-from aircomp.schemes.base import SchemeSettings
+from aircomp.schemes.settings import SchemeSettings
 
 energies = st.lists(st.integers(0, 4), min_size=1, max_size=40)  # few values: many ties
 

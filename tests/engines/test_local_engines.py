@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aircomp.device.local import LocalSettings
+from aircomp.device.settings import LocalSettings
 from aircomp.engines.local import ProcessExecutor, SerialExecutor
 from aircomp.engines.trainer import BASE_STATION, Task
 from aircomp.errors import AirCompError, TrainingDiverged

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 import aircomp
-from aircomp.common.artefact import read_tensors
+from aircomp.common.tensors import read_tensors
 from aircomp.errors import AirCompError, ConfigError, ShapeError, TrainingDiverged
 from helpers.draws import seeded
 from helpers.records import without_times

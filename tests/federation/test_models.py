@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from aircomp.errors import ConfigError
-from aircomp.federation.models import ModelSettings, build
+from aircomp.federation.models import build
+from aircomp.federation.settings import ModelSettings
 
 
 def make(name, channels=3, **settings):

@@ -6,7 +6,8 @@ import torch
 
 from aircomp.common.rng import generator
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.federation.participation import ParticipationSettings, active_devices, check_participation
+from aircomp.federation.participation import active_devices, check_participation
+from aircomp.federation.settings import ParticipationSettings
 
 
 def rounds(settings: ParticipationSettings, total: int, number: int) -> list[tuple[int, ...]]:

@@ -9,7 +9,8 @@ import torch
 
 from aircomp.channel.awgn import Awgn
 from aircomp.channel.base import AtDevices, Csi
-from aircomp.common.artefact import read_json, read_tensors, tensor_hash, write_tensors
+from aircomp.common.artefact import read_json
+from aircomp.common.tensors import read_tensors, tensor_hash, write_tensors
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
 from aircomp.federation.simulate import simulate

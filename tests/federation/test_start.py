@@ -3,7 +3,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.federation.central import CentralSettings, train_centrally
+from aircomp.federation.central import train_centrally
+from aircomp.federation.settings import CentralSettings
 from aircomp.federation.simulate import build_model, simulate
 from aircomp.federation.start import MODEL_FILE, load_start, save_model
 

@@ -103,7 +103,7 @@ def flags_of(options: str) -> tuple[list[Flag], list[Flag]]:
 
 def other_names() -> dict[str, str]:
     """Return settings by their short names."""
-    from aircomp.federation.configure import SHORT_NAMES, full_name
+    from aircomp.federation.experiment import SHORT_NAMES, full_name
 
     return {name: full_name(name) for name in SHORT_NAMES}
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from fuzz_material import TINY_RUN, TINY_TRAINING, use_tiny_scale, words
 
-from aircomp.common.artefact import read_json, read_tensors
+from aircomp.common.artefact import read_json
+from aircomp.common.tensors import read_tensors
 from aircomp.studies.scales import SCALES
 from helpers.commands import Command
 from helpers.records import read_lines

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import torch
 
-from aircomp.common.artefact import read_tensors, tensor_hash, write_json
-from aircomp.decoders.net.gamp_net import GampNet, GampNetSettings
+from aircomp.common.artefact import write_json
+from aircomp.common.tensors import read_tensors, tensor_hash
+from aircomp.decoders.net.gamp_net import GampNet
+from aircomp.decoders.settings import GampNetSettings
 from aircomp.encode.codebook import make_codebook
-from aircomp.layer import CommunicationLayer
-from aircomp.layer.communication import _weights_hash
+from aircomp.layer.communication import CommunicationLayer, _weights_hash
 from helpers.draws import seeded
 
 NUM_CODEWORDS, LENGTH = 16, 16

@@ -1,9 +1,9 @@
 """Schemes by kind, from what is said on their classes."""
 
 from aircomp.common.settings import setting_paths
-from aircomp.schemes.base import SchemeSettings
 from aircomp.schemes.digital.link import Digital
-from aircomp.schemes.registry import scheme_class, scheme_names
+from aircomp.schemes.registry import scheme_class
+from aircomp.schemes.settings import SchemeSettings, scheme_names
 
 RIVALS = [
     name for name in scheme_names() if scheme_class(name).uses_radio and not issubclass(scheme_class(name), Digital)

@@ -7,9 +7,10 @@ from aircomp.common.artefact import read_json
 from aircomp.layer.analog_code import AnalogCode
 from aircomp.layer.blind_net import BlindLayer
 from aircomp.layer.joint_code import JointLayer
-from aircomp.train.blind import BlindTrainingSettings, pretrain_blind
-from aircomp.train.code import CodeSettings, pretrain_code
-from aircomp.train.joint import JointTrainingSettings, pretrain_joint
+from aircomp.train.blind import pretrain_blind
+from aircomp.train.code import pretrain_code
+from aircomp.train.joint import pretrain_joint
+from aircomp.train.recipe import BlindTrainingSettings, CodeSettings, JointTrainingSettings
 from helpers.records import read_lines, without_times
 
 CODE = CodeSettings.parse(

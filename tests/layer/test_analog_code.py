@@ -5,12 +5,12 @@ import json
 import pytest
 import torch
 
-from aircomp.common.artefact import read_tensors, tensor_hash, write_tensors
+from aircomp.common.tensors import read_tensors, tensor_hash, write_tensors
 from aircomp.decoders.analog_code import Heard
-from aircomp.encode.analog_code import AnalogCodeSettings
+from aircomp.encode.settings import AnalogCodeSettings
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.layer import CommunicationLayer
 from aircomp.layer.analog_code import AnalogCode, AnalogNetworks
+from aircomp.layer.communication import CommunicationLayer
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from aircomp.errors import ArtefactError
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 
 REFERENCE = Path(__file__).parents[1] / "decoders" / "reference"
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from aircomp.common.artefact import read_tensors
+from aircomp.common.tensors import read_tensors
 from aircomp.errors import ArtefactError
 from aircomp.layer.analog_code import AnalogCode
 from aircomp.layer.blind_net import BlindLayer, BlindNetworks

@@ -13,7 +13,8 @@ from aircomp.cli.export import run
 from aircomp.decoders.estimate.pilot import PilotEstimator
 from aircomp.decoders.rounding import conclude
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.layer import CommunicationLayer, communication
+from aircomp.layer import communication
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.layer.export import INPUTS, OUTPUTS, StaticNet, export_layer
 from helpers.layers import LENGTH, NUM_CODEWORDS, make_layer
 

@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from aircomp.common.artefact import read_tensors
-from aircomp.encode.joint_code import JointCodeSettings
+from aircomp.common.tensors import read_tensors
+from aircomp.encode.settings import JointCodeSettings
 from aircomp.errors import ArtefactError
 from aircomp.layer.blind_net import BlindLayer
 from aircomp.layer.files import write_layer

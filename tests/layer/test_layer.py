@@ -2,10 +2,11 @@ import pytest
 import torch
 
 from aircomp.channel.awgn import transmit
-from aircomp.common.artefact import read_json, read_tensors, write_json, write_tensors
+from aircomp.common.artefact import read_json, write_json
+from aircomp.common.tensors import read_tensors, write_tensors
 from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from helpers.layers import NUM_CODEWORDS, describe_anew, make_layer
 
 

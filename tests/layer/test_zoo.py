@@ -12,7 +12,7 @@ from aircomp.cli.layers import run
 from aircomp.decoders.net.gamp_net import OFF_RANGE
 from aircomp.errors import ConfigError
 from aircomp.layer.zoo import bundled, layer_for, layer_names, layer_sizes, pick_layer
-from aircomp.schemes.base import SchemeSettings
+from aircomp.schemes.settings import SchemeSettings
 from helpers.commands import call
 
 NAMES = ["64x32", "128x32", "128x64", "256x64", "256x128"]

@@ -3,7 +3,8 @@ import sys
 import pytest
 import torch
 
-from aircomp.data.partition import Partition, PartitionSettings, split
+from aircomp.data.partition import Partition, split
+from aircomp.data.settings import PartitionSettings
 from aircomp.errors import ConfigError
 from aircomp.report.partition import draw_partition
 

@@ -6,9 +6,10 @@ import torch
 from aircomp.channel.awgn import transmit
 from aircomp.cli import main
 from aircomp.common.rng import generator
-from aircomp.decoders.net.gamp_net import GampNet, GampNetSettings
+from aircomp.decoders.net.gamp_net import GampNet
+from aircomp.decoders.settings import GampNetSettings
 from aircomp.encode.codebook import make_codebook
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.measure.metrics import count_accuracy
 from aircomp.report.explain import example_round, trace_slot
 

@@ -5,8 +5,7 @@ import json
 import pytest
 import torch
 
-from aircomp.channel import ChannelSettings, PowerSettings
-from aircomp.channel.power import Inversion
+from aircomp.channel.settings import ChannelSettings, Inversion, PowerSettings
 from aircomp.cli import main
 from aircomp.errors import ConfigError
 from aircomp.report.faded import FadedSlot, constellation, hear_round, look_at_slot, rows_of

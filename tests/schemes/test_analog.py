@@ -9,9 +9,10 @@ from aircomp.encode.pilots import WithPilots, pilot_sequence, spread_slots
 from aircomp.encode.spread import Spread
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.digital import pilots
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 
 LAYERS = torch.tensor([0] * 30 + [1] * 60 + [2] * 10)
 

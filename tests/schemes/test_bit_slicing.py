@@ -11,8 +11,9 @@ from aircomp.decoders.digit_sums import estimate_sums, sum_prior
 from aircomp.decoders.lattice_sums import uncertainty
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
-from aircomp.schemes.bit_slicing import UNITS, BitSlicingSettings, share_energy
+from aircomp.schemes.bit_slicing import UNITS, share_energy
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import BitSlicingSettings
 from aircomp.testing import check_uplink
 
 EVEN = torch.full((3, 4), 0.25, dtype=torch.float64)

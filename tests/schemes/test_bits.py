@@ -12,15 +12,18 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from aircomp.channel import Awgn, ChannelSettings, Fading, PowerSettings
-from aircomp.channel.snr import SnrReference
+from aircomp.channel.awgn import Awgn
+from aircomp.channel.fading import Fading
+from aircomp.channel.settings import ChannelSettings, PowerSettings
+from aircomp.common.snr import SnrReference
 from aircomp.encode.codebook import count
 from aircomp.link import Exchange, Link, communicate
 from aircomp.measure.information import capacity_bits, exact_limit
 from aircomp.quantize.levels import nearest_level
 from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.outputs import Counts
-from aircomp.schemes.registry import make_scheme, scheme_names
+from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import scheme_names
 from helpers.draws import seeded
 from helpers.schemes import sized
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 import aircomp
-from aircomp.channel import ChannelSettings, PowerSettings, make_channel
 from aircomp.channel.awgn import Awgn
+from aircomp.channel.make import make_channel
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
 from aircomp.schemes.base import SchemeContext

@@ -11,8 +11,8 @@ from aircomp.decoders.types import count_levels, estimate_types, types
 from aircomp.encode.constellation import constellation, least_distance
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
-from aircomp.schemes.base import SchemeSettings
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 
 
 def all_inputs(levels, devices):

@@ -3,12 +3,15 @@
 import pytest
 import torch
 
-from aircomp.channel import Awgn, ChannelSettings, Fading, PowerSettings
+from aircomp.channel.awgn import Awgn
+from aircomp.channel.fading import Fading
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.decoders.fading.semi_blind import cluster
 from aircomp.link import Link, communicate
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.outputs import Vote
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 from helpers.draws import seeded
 from helpers.elsewhere import GPU, Elsewhere
 

@@ -10,8 +10,9 @@ from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
 from aircomp.measure.metrics import vector_nmse
 from aircomp.quantize.remainder import choose_step, divided
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 
 LAYERS = torch.arange(100) // 40
 

@@ -5,11 +5,13 @@ import math
 import pytest
 import torch
 
-from aircomp.channel import ChannelSettings, PowerSettings, make_channel
+from aircomp.channel.make import make_channel
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.link import Link, communicate
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.outputs import Vote
-from aircomp.schemes.registry import make_scheme, scheme_names
+from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings, scheme_names
 from helpers.draws import seeded
 from helpers.schemes import RIVALS, needs_phase
 

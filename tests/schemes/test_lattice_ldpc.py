@@ -6,8 +6,9 @@ import torch
 from aircomp.channel.awgn import Awgn
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
-from aircomp.schemes.lattice_ldpc import LatticeLdpc, LatticeLdpcSettings
+from aircomp.schemes.lattice_ldpc import LatticeLdpc
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import LatticeLdpcSettings
 from aircomp.testing import check_uplink
 
 SETTINGS = LatticeLdpcSettings(name="lattice-ldpc")

@@ -4,15 +4,17 @@ import pytest
 import torch
 
 import aircomp
-from aircomp.channel import ChannelSettings, Fading, PowerSettings
 from aircomp.channel.awgn import Awgn
 from aircomp.channel.base import Direct
-from aircomp.encode.analog_code import AnalogCodeSettings
+from aircomp.channel.fading import Fading
+from aircomp.channel.settings import ChannelSettings, PowerSettings
+from aircomp.encode.settings import AnalogCodeSettings
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer.analog_code import AnalogCode, AnalogNetworks
 from aircomp.link import Link, communicate
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 
 
 @pytest.fixture

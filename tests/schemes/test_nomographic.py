@@ -11,8 +11,9 @@ from aircomp.channel.awgn import Awgn
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer.nomographic import FUNCTIONS, NomographicCode, NomographicNetworks, NomographicSettings
 from aircomp.link import Link, communicate
-from aircomp.schemes.nomographic import Nomographic, NomographicUplinkSettings
+from aircomp.schemes.nomographic import Nomographic
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import NomographicUplinkSettings
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "train_nomographic.py"
 SETTINGS = NomographicUplinkSettings(name="nomographic")

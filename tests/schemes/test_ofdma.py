@@ -8,8 +8,8 @@ import torch
 
 from aircomp.channel.awgn import Awgn
 from aircomp.link import Link, communicate
-from aircomp.schemes.ofdma import OfdmaSettings
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import OfdmaSettings
 from aircomp.testing import check_uplink
 
 SETTINGS = OfdmaSettings(name="ofdma-vq")

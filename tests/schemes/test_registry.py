@@ -8,9 +8,10 @@ import pytest
 
 from aircomp.common.settings import SettingsError
 from aircomp.errors import ConfigError
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.ideal import Ideal
-from aircomp.schemes.registry import SCHEMES, make_scheme, scheme, scheme_class, scheme_names
+from aircomp.schemes.registry import make_scheme, scheme, scheme_class
+from aircomp.schemes.settings import SCHEMES, SchemeSettings, scheme_names
 from aircomp.testing import check_uplink
 
 ABOUT = {"sends": "nothing", "needs": "none", "source": "a test"}

@@ -8,17 +8,19 @@ import torch
 from scipy import special
 
 import aircomp
-from aircomp.channel import ChannelSettings, PowerSettings, make_channel
 from aircomp.channel.awgn import Awgn
 from aircomp.channel.capacity import joint_rate, sum_rate
+from aircomp.channel.make import make_channel
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.common import rng as rngs
 from aircomp.encode.carrier import plan_air, take
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.computation_rate import best_levels
 from aircomp.schemes.outputs import Vote
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 from helpers.schemes import RIVALS
 
 HARDENED = ("reed",)

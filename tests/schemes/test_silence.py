@@ -6,11 +6,14 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from aircomp.channel import Awgn, ChannelSettings, Fading, PowerSettings
+from aircomp.channel.awgn import Awgn
+from aircomp.channel.fading import Fading
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 
 
 def faded_round(name, devices, threshold, *, seed, snr_db=40.0, block_slots=16, params=6400, **options):

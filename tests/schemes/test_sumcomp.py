@@ -9,7 +9,8 @@ from aircomp.channel.awgn import Awgn
 from aircomp.decoders.digit_sums import estimate_points, estimate_sums, plane_prior, sum_prior
 from aircomp.link import Link, communicate
 from aircomp.schemes.registry import make_scheme
-from aircomp.schemes.sumcomp import SumComp, SumCompSettings
+from aircomp.schemes.settings import SumCompSettings
+from aircomp.schemes.sumcomp import SumComp
 from aircomp.testing import check_uplink
 
 

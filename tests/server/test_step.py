@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aircomp.errors import ConfigError
-from aircomp.server.step import ServerSettings, initial_state, step
+from aircomp.server.settings import ServerSettings
+from aircomp.server.step import initial_state, step
 
 KINDS = ["fedavg", "fedavgm", "fedadam", "fedyogi"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from aircomp.cli import main
 from aircomp.data.images import locate
-from aircomp.decoders.net.amp_da_net import AmpDaNetSettings
+from aircomp.decoders.settings import AmpDaNetSettings
 from aircomp.device.local import num_steps
 from aircomp.errors import AirCompError
 from aircomp.federation.configure import configure
@@ -21,7 +21,7 @@ from aircomp.studies.scales import SCALES
 from aircomp.studies.shown import figures_of, tables_of
 from aircomp.studies.study import RESULTS
 from aircomp.studies.summary import over_seeds, working_range
-from aircomp.train.paper import PaperTrainingSettings
+from aircomp.train.recipe import PaperTrainingSettings
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,10 @@ from aircomp.common.gains import GainModel
 from aircomp.common.packing import pack
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer.blind_net import BlindLayer, BlindNetworks
-from aircomp.train.blind import (
-    PRESETS,
-    BlindTrainingSettings,
-    FadedBatch,
-    draw_batch,
-    load_saved_rounds,
-    pretrain_blind,
-    send,
-)
+from aircomp.train.blind import FadedBatch, draw_batch, load_saved_rounds, pretrain_blind, send
 from aircomp.train.fragments import save_round
+from aircomp.train.recipe import BLIND_PRESETS as PRESETS
+from aircomp.train.recipe import BlindTrainingSettings
 from helpers.draws import seeded
 from helpers.records import read_lines
 from helpers.trainings import RECEIVER as QUICK

@@ -8,8 +8,10 @@ import torch
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer.analog_code import AnalogCode, AnalogNetworks
 from aircomp.train import code as coding
-from aircomp.train.code import PRESETS, CodeSettings, draw_batch, error_of_batch, load_code_rounds, pretrain_code
+from aircomp.train.code import draw_batch, error_of_batch, load_code_rounds, pretrain_code
 from aircomp.train.fragments import save_round
+from aircomp.train.recipe import CODE_PRESETS as PRESETS
+from aircomp.train.recipe import CodeSettings
 from helpers.records import read_lines
 from helpers.trainings import CODE as QUICK
 

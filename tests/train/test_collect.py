@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from aircomp.common.artefact import read_json, write_tensors
+from aircomp.common.artefact import read_json
+from aircomp.common.tensors import write_tensors
 from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.quantize.nearest import nearest

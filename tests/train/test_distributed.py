@@ -13,7 +13,7 @@ import torch
 
 from aircomp.common.artefact import write_toml
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.train.distributed import Gradients, Team, team
 from aircomp.train.fit import pretrain
 from aircomp.train.recipe import PretrainSettings
@@ -83,7 +83,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from aircomp.common.artefact import tensor_hash
+from aircomp.common.tensors import tensor_hash
 from aircomp.errors import AirCompError, TrainingDiverged
 from aircomp.train import fit, loss as losses
 from aircomp.train.distributed import Gradients, Team

@@ -4,12 +4,13 @@ import math
 import pytest
 import torch
 
-from aircomp.common.artefact import read_json, read_tensors
+from aircomp.common.artefact import read_json
+from aircomp.common.tensors import read_tensors
 from aircomp.decoders.estimate.pilot import PilotEstimator
 from aircomp.decoders.net.gamp_net import GampNet
-from aircomp.encode.learned import CodebookSettings
+from aircomp.encode.settings import CodebookSettings
 from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.train import fit
 from aircomp.train import loss as losses
 from aircomp.train.batches import make_batch

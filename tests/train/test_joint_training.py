@@ -6,7 +6,8 @@ from aircomp.decoders.amp.steps import PreparedCodebook, iterate
 from aircomp.encode.codebook import make_codebook
 from aircomp.layer.joint_code import JointLayer, untrained
 from aircomp.train.batches import draw
-from aircomp.train.joint import PRESETS, REACH, decode, error_of_batch, pretrain_joint
+from aircomp.train.joint import REACH, decode, error_of_batch, pretrain_joint
+from aircomp.train.recipe import JOINT_PRESETS as PRESETS
 from aircomp.train.rounds import load_rounds
 from helpers.draws import draw_indices, seeded
 from helpers.records import read_lines

@@ -2,15 +2,8 @@ import pytest
 import torch
 
 from aircomp.measure import metrics
-from aircomp.train.loss import (
-    LossSettings,
-    activity_error,
-    combine,
-    count_error,
-    quantization_error,
-    sparsity,
-    update_error,
-)
+from aircomp.train.loss import activity_error, combine, count_error, quantization_error, sparsity, update_error
+from aircomp.train.recipe import LossSettings
 
 COUNTS = torch.tensor([[2.0, 0.0, 1.0], [0.0, 3.0, 0.0]])
 MEAN = torch.tensor([[1.0, 0.5, 1.0], [0.0, 2.0, -1.0]])

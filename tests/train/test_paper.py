@@ -5,11 +5,12 @@ import torch
 
 from aircomp.common import rng as rngs
 from aircomp.errors import ConfigError
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.train import paper
 from aircomp.train.batches import choose_slots, make_batch
-from aircomp.train.paper import PRESETS, Block, PaperModel, PaperTrainingSettings, block_loss, pretrain_paper
-from aircomp.train.recipe import Halving
+from aircomp.train.paper import Block, PaperModel, block_loss, pretrain_paper
+from aircomp.train.recipe import PAPER_PRESETS as PRESETS
+from aircomp.train.recipe import Halving, PaperTrainingSettings
 from aircomp.train.rounds import TrainingRound, load_rounds
 from helpers.records import read_lines
 

@@ -12,7 +12,8 @@ from aircomp.quantize.codebook import codeword_order
 from aircomp.quantize.nearest import lookup, nearest
 from aircomp.train.batches import blocks, choose_slots, draw, make_batch, vary, zipf_round
 from aircomp.train.fragments import FragmentRound, load_round, save_round, write_description
-from aircomp.train.rounds import RoundsSettings, TrainingRound, arrange, load_rounds, requantize, split_rounds
+from aircomp.train.recipe import RoundsSettings
+from aircomp.train.rounds import TrainingRound, arrange, load_rounds, requantize, split_rounds
 
 
 def plain_round(name="a/round", num_slots=50, num_active=3):

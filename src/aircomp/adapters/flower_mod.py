@@ -28,7 +28,8 @@ from aircomp.adapters.flower_records import (
     flatten,
     index_dtype,
 )
-from aircomp.device.feedback import FeedbackSettings, add_memory, feedback_ratio, remember
+from aircomp.device.feedback import add_memory, feedback_ratio, remember
+from aircomp.device.settings import FeedbackSettings
 from aircomp.errors import ShapeError
 from aircomp.schemes.base import Broadcast
 from aircomp.schemes.digital.link import choose_codewords, dequantize

@@ -30,17 +30,19 @@ from aircomp.adapters.flower_records import (
     unflatten,
 )
 from aircomp.adapters.flower_replies import Answer, Arrived, Roll, collect
-from aircomp.aggregation import Rule
-from aircomp.aggregation.readout import Readout
+from aircomp.aggregation.rules import Rule
+from aircomp.aggregation.settings import Readout
 from aircomp.channel.base import Channel, Csi, Direct
-from aircomp.device.feedback import FeedbackSettings, remember
+from aircomp.device.feedback import remember
+from aircomp.device.settings import FeedbackSettings
 from aircomp.errors import ConfigError, TrainingDiverged
 from aircomp.link import Exchange, Link, aggregate, broadcast, carry, decode, encode, sound, within_cap
 from aircomp.quantize.fragment import num_slots
 from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, Sent
 from aircomp.schemes.digital.link import Digital, dequantize
 from aircomp.schemes.meter import measure, record_of
-from aircomp.server.step import ServerSettings, ServerState, initial_state, step
+from aircomp.server.settings import ServerSettings
+from aircomp.server.step import ServerState, initial_state, step
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,3 @@ no order of devices, so every rule is symmetric by construction (Sec. II-A). The
 a rule that needs a device's whole update, such as Krum, works only with schemes that deliver whole vectors: one slot,
 with one codeword for each device.
 """
-
-from aircomp.aggregation.rules import Rule, aggregate, aggregator_names, find_rule
-
-__all__ = ["Rule", "aggregate", "aggregator_names", "find_rule"]

@@ -1,20 +1,14 @@
 """What the mean is formed of: the decoded integers, or a decoder's soft counts, as they are or lengthened (our addition)."""
 
 import math
-from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.aggregation.rules import Rule
+from aircomp.aggregation.settings import Readout
 from aircomp.errors import ConfigError
-
-Readout = Literal["auto", "integers", "soft", "norm", "unbiased", "calibrated"]
-"""What the mean is formed of. `integers`: the decoded counts. `soft`: their posterior means. `norm`: the soft mean,
-scaled to the norm of the integers' mean. `unbiased`: the soft mean, lengthened until it is not shrunk. `calibrated`: the
-soft mean, with the response of the decoder taken out, as the base station measures it on slots that it simulates (`unbiased`
-where a scheme simulates none). `auto`: `unbiased` for the mean, `integers` for every other rule."""
 
 MIN_DEVICES = 1e-3
 """Soft counts with a smaller sum mean that nobody sent: a thousandth of a device is far below every estimate's error."""

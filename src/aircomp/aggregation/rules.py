@@ -3,38 +3,28 @@
 import inspect
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from aircomp.aggregation.majority import majority_vote, sign_vote
-from aircomp.aggregation.mean import mean
-from aircomp.aggregation.robust import coordinate_median, coordinate_trimmed_mean, geometric_median
-from aircomp.aggregation.trimmed import trimmed_mean
+from aircomp.aggregation.settings import RULES
 from aircomp.common.boundary import ask, check_returned
-from aircomp.common.checks import check_callable, check_tensor
+from aircomp.common.checks import check_callable
+from aircomp.common.tensors import check_tensor
 from aircomp.errors import ConfigError, ShapeError, unknown_name
 
 Rule = Callable[..., Tensor]
 """`(counts [slots, codewords], codewords [codewords, fragment], **options) -> [slots, fragment]`."""
 
-_RULES: dict[str, Rule] = {
-    "mean": mean,
-    "majority-vote": majority_vote,
-    "trimmed-mean": trimmed_mean,
-    "coordinate-median": coordinate_median,
-    "coordinate-trimmed-mean": coordinate_trimmed_mean,
-    "geometric-median": geometric_median,
-    "sign-vote": sign_vote,
-}
 _TAKES_SOFT_COUNTS = {"mean"}
 
 
 def aggregator_names() -> list[str]:
     """Return the names that `aggregate` knows."""
-    return list(_RULES)
+    return list(RULES)
 
 
 def aggregate(
@@ -82,12 +72,13 @@ def find_rule(rule: str | Rule, **options: Any) -> Rule:
         ConfigError: If there is no such rule, or the rule has no such option.
     """
     if not isinstance(rule, str):
-        check_callable("rule", rule, f"of (counts, codewords), or one of {', '.join(_RULES)}")
+        check_callable("rule", rule, f"of (counts, codewords), or one of {', '.join(RULES)}")
         _check_signature(rule, options)
         return partial(rule, **options)
-    if rule not in _RULES:
-        raise unknown_name("aggregation rule", rule, _RULES)
-    function = _RULES[rule]
+    if rule not in RULES:
+        raise unknown_name("aggregation rule", rule, RULES)
+    module = import_module(f"aircomp.aggregation.{RULES[rule]}")
+    function: Rule = getattr(module, rule.replace("-", "_"))
     known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     for name in options:
         if not known:

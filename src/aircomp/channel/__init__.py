@@ -1,16 +1,1 @@
 """What the air does: gains, superposition and noise."""
-
-from aircomp.channel.awgn import Awgn
-from aircomp.channel.base import Channel
-from aircomp.channel.fading import Fading
-from aircomp.channel.power import PowerSettings
-from aircomp.channel.settings import BlockFadingSettings, ChannelSettings
-
-__all__ = ["Awgn", "Channel", "ChannelSettings", "Fading", "PowerSettings", "make_channel"]
-
-
-def make_channel(settings: ChannelSettings, power: PowerSettings) -> Channel:
-    """Build a channel; power control is a part of it, because it decides what the air gets."""
-    if isinstance(settings, BlockFadingSettings):
-        return Fading(settings, power)
-    return Awgn(settings.snr_db, settings.snr_reference)  # with gains of one there is nothing to control

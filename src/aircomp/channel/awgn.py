@@ -11,9 +11,12 @@ from jaxtyping import Float, Inexact, Real
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, Csi
+from aircomp.channel.settings import LOWEST_SNR_DB
 from aircomp.channel.signal import Signal
-from aircomp.channel.snr import LOWEST_SNR_DB, SnrReference, noise_variance
-from aircomp.common.checks import check_choice, check_generator, check_number, check_tensor
+from aircomp.channel.snr import noise_variance
+from aircomp.common.checks import check_choice, check_number
+from aircomp.common.snr import SnrReference
+from aircomp.common.tensors import check_generator, check_tensor
 from aircomp.errors import ShapeError
 
 # torch fills normal numbers on the CPU in blocks of this many; whole blocks per slot make a slot's noise

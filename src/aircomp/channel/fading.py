@@ -23,8 +23,17 @@ from aircomp.channel.awgn import add_noise
 from aircomp.channel.base import AtDevices, AtReceiver, Csi, Offsets
 from aircomp.channel.beams import choose_beams, heard_through
 from aircomp.channel.places import NEAREST, Layout, check_places, on_disc
-from aircomp.channel.power import COHERENT, SILENCING, Beamforming, Belief, PowerSettings, control_power
-from aircomp.channel.settings import BlockFadingSettings, ErrorSettings, FadingSettings, StandardSettings
+from aircomp.channel.power import Belief, control_power
+from aircomp.channel.settings import (
+    COHERENT,
+    SILENCING,
+    Beamforming,
+    BlockFadingSettings,
+    ErrorSettings,
+    FadingSettings,
+    PowerSettings,
+    StandardSettings,
+)
 from aircomp.channel.signal import Gains, Signal, slot_blocks
 from aircomp.channel.snr import noise_variance
 from aircomp.channel.standard import draw_standard

@@ -20,71 +20,16 @@ that control aims at and divides by it.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Complex, Float
-from pydantic import Field, model_validator
 from scipy import integrate, special
 from torch import Tensor
 
 from aircomp.channel.places import Layout
-from aircomp.common.settings import Tagged
+from aircomp.channel.settings import USUAL_THRESHOLD, Inversion, PowerSettings
 from aircomp.errors import ConfigError
-
-COHERENT = ("inversion", "phase", "common", "beamforming")
-"""The controls that let signals arrive in phase; they need to know the gain."""
-SILENCING = ("inversion", "beamforming")
-"""The controls under which devices are silent in some blocks."""
-USUAL_THRESHOLD = 0.1
-
-
-class PowerSettings(Tagged):
-    """How devices choose their transmit power."""
-
-    TAG: ClassVar[str] = "control"
-
-    control: str = "none"
-    """none: every device sends at its nominal mean power. inversion: it undoes its gain, and is silent in blocks where
-    that is weak. phase: it undoes the phase alone. statistical: it undoes the mean gain alone. common: all devices arrive
-    as the weakest one does. beamforming: so they do behind weights of the antennas, by which the base station, which then
-    knows all gains, hears the weakest best."""
-    cap: bool = False
-    """What is equal for all schemes. false: the mean energy over devices and rounds. true: the most that a device spends in a
-    round; all devices send louder or more quietly by one factor, which the base station knows."""
-
-
-class PlainControl(PowerSettings):
-    """Controls that leave nothing to choose."""
-
-    control: Literal["none", "phase", "statistical", "common"] = "none"
-
-
-class Inversion(PowerSettings):
-    """Devices undo their gain, but where it is weak."""
-
-    control: Literal["inversion"] = "inversion"
-    threshold: float | None = Field(default=None, ge=1e-12, le=10)
-    """A device is silent where its gain is below this share of its mean; 0.1 if neither this nor a peak is given."""
-    peak_db: float | None = Field(default=None, ge=0, le=100)
-    """The largest power over the mean one, in decibels; the threshold is then the smallest that keeps it."""
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> "Inversion":
-        if self.threshold is not None and self.peak_db is not None:
-            raise ValueError(
-                "threshold and peak_db were given; expected one of them, because the peak decides the threshold"
-            )
-        return self
-
-
-class Beamforming(PowerSettings):
-    """All devices arrive as the weakest one, behind weights of the antennas."""
-
-    control: Literal["beamforming"] = "beamforming"
-    threshold: float = Field(default=USUAL_THRESHOLD, ge=1e-12, le=10)
-    """Devices are left out until the weakest gain behind the beam has this power."""
 
 
 @dataclass(frozen=True)

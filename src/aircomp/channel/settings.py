@@ -1,13 +1,32 @@
-"""Settings of the channel: which one, how noisy, and what fades."""
+"""Settings of the channel: which one, how noisy, what fades, and how devices choose their power."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from aircomp.channel.snr import HIGHEST_SNR_DB, LOWEST_SNR_DB
-from aircomp.channel.standard import StandardModel, direct_power
 from aircomp.common.settings import Settings, Tagged
 from aircomp.common.snr import SnrReference
+
+LOWEST_SNR_DB, HIGHEST_SNR_DB = -100.0, 200.0
+"""What settings take: float32 tells noise from a signal over 140 dB, and powers of either stay far from its limits."""
+
+
+StandardModel = Literal["tdl-a", "tdl-b", "tdl-c", "tdl-d", "tdl-e", "cdl-a", "cdl-b", "cdl-c", "cdl-d", "cdl-e"]
+"""The models that Sionna draws."""
+
+
+DIRECT = {"d": 7.915, "e": 8.454}
+"""Power of the direct path over that of all others, by the last letter of a model; none in the other models. The K-factors of
+13.3 dB and 22 dB that the standard names are those of the first tap alone; on a subcarrier all taps add up."""
+
+
+def direct_power(model: str) -> float:
+    """Return the Rician factor of a standard model.
+
+    >>> direct_power("tdl-a"), round(direct_power("cdl-d"), 1)
+    (0.0, 7.9)
+    """
+    return DIRECT.get(model[-1], 0.0)
 
 
 class ErrorSettings(Settings):
@@ -115,3 +134,61 @@ class StandardSettings(BlockFadingSettings):
     def direct(self) -> float:
         """Power of the direct path over that of the scattered ones."""
         return direct_power(self.model)
+
+
+COHERENT = ("inversion", "phase", "common", "beamforming")
+"""The controls that let signals arrive in phase; they need to know the gain."""
+
+
+SILENCING = ("inversion", "beamforming")
+"""The controls under which devices are silent in some blocks."""
+
+
+USUAL_THRESHOLD = 0.1
+
+
+class PowerSettings(Tagged):
+    """How devices choose their transmit power."""
+
+    TAG: ClassVar[str] = "control"
+
+    control: str = "none"
+    """none: every device sends at its nominal mean power. inversion: it undoes its gain, and is silent in blocks where
+    that is weak. phase: it undoes the phase alone. statistical: it undoes the mean gain alone. common: all devices arrive
+    as the weakest one does. beamforming: so they do behind weights of the antennas, by which the base station, which then
+    knows all gains, hears the weakest best."""
+    cap: bool = False
+    """What is equal for all schemes. false: the mean energy over devices and rounds. true: the most that a device spends in a
+    round; all devices send louder or more quietly by one factor, which the base station knows."""
+
+
+class PlainControl(PowerSettings):
+    """Controls that leave nothing to choose."""
+
+    control: Literal["none", "phase", "statistical", "common"] = "none"
+
+
+class Inversion(PowerSettings):
+    """Devices undo their gain, but where it is weak."""
+
+    control: Literal["inversion"] = "inversion"
+    threshold: float | None = Field(default=None, ge=1e-12, le=10)
+    """A device is silent where its gain is below this share of its mean; 0.1 if neither this nor a peak is given."""
+    peak_db: float | None = Field(default=None, ge=0, le=100)
+    """The largest power over the mean one, in decibels; the threshold is then the smallest that keeps it."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "Inversion":
+        if self.threshold is not None and self.peak_db is not None:
+            raise ValueError(
+                "threshold and peak_db were given; expected one of them, because the peak decides the threshold"
+            )
+        return self
+
+
+class Beamforming(PowerSettings):
+    """All devices arrive as the weakest one, behind weights of the antennas."""
+
+    control: Literal["beamforming"] = "beamforming"
+    threshold: float = Field(default=USUAL_THRESHOLD, ge=1e-12, le=10)
+    """Devices are left out until the weakest gain behind the beam has this power."""

@@ -23,11 +23,9 @@ import torch
 from jaxtyping import Float, Inexact
 from torch import Tensor
 
+from aircomp.channel.settings import LOWEST_SNR_DB
 from aircomp.common.snr import SnrReference
 from aircomp.errors import ConfigError, ShapeError, unknown_name
-
-LOWEST_SNR_DB, HIGHEST_SNR_DB = -100.0, 200.0
-"""What settings take: float32 tells noise from a signal over 140 dB, and powers of either stay far from its limits."""
 
 
 def noise_variance(

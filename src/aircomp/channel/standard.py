@@ -8,7 +8,7 @@ small. Links are never normalised one by one: that would remove the fading.
 """
 
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Complex
@@ -17,23 +17,9 @@ from torch import Tensor
 from aircomp.common.rng import global_state
 from aircomp.errors import ConfigError
 
-StandardModel = Literal["tdl-a", "tdl-b", "tdl-c", "tdl-d", "tdl-e", "cdl-a", "cdl-b", "cdl-c", "cdl-d", "cdl-e"]
-"""The models that Sionna draws."""
-DIRECT = {"d": 7.915, "e": 8.454}
-"""Power of the direct path over that of all others, by the last letter of a model; none in the other models. The K-factors of
-13.3 dB and 22 dB that the standard names are those of the first tap alone; on a subcarrier all taps add up."""
 CARRIER_HZ = 3.5e9
 BATCH = 512
 """Devices drawn at a time: bounds memory."""
-
-
-def direct_power(model: str) -> float:
-    """Return the Rician factor of a standard model.
-
-    >>> direct_power("tdl-a"), round(direct_power("cdl-d"), 1)
-    (0.0, 7.9)
-    """
-    return DIRECT.get(model[-1], 0.0)
 
 
 def draw_standard(

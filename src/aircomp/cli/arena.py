@@ -12,11 +12,6 @@ from aircomp.cli.common import parse, print_table, progress_bar
 from aircomp.common.outdir import open_directory
 from aircomp.errors import ConfigError
 from aircomp.measure.fields import columns_of
-from aircomp.studies.arena import Plan, check_whole, compare, forecast_of, update_expected
-from aircomp.studies.arena_page import OURS, WINNERS, write_comparison
-from aircomp.studies.expected import docs_folder
-from aircomp.studies.jobs import Workers
-from aircomp.studies.ranking import MEASURES
 from aircomp.studies.study import challenge_names
 
 MOST_SEEDS = 1000
@@ -72,6 +67,18 @@ def run(args: Sequence[str]) -> None:
         raise ConfigError(
             f"seeds {options.seeds}, workers {options.workers}: expected 1 to {MOST_SEEDS} seeds, one worker at least"
         )
+    from aircomp.studies.arena import (  # from here on with torch
+        Plan,
+        check_whole,
+        compare,
+        forecast_of,
+        update_expected,
+    )
+    from aircomp.studies.arena_page import OURS, WINNERS, write_comparison
+    from aircomp.studies.expected import docs_folder
+    from aircomp.studies.jobs import Workers
+    from aircomp.studies.ranking import MEASURES
+
     settings = {} if options.snr_db is None else {"channel.snr_db": options.snr_db}
     plan = Plan(options.challenge, options.scheme, options.task, tuple(range(options.seeds)), settings)
     if options.list:

@@ -10,13 +10,9 @@ import tyro
 from aircomp.cli.common import output_directory, print_table, progress_bar
 from aircomp.cli.flags import parse_settings
 from aircomp.cli.simulate import HIDDEN, split_preset, starting_point
-from aircomp.common import results
 from aircomp.common.outdir import open_directory
-from aircomp.data.images import load
-from aircomp.federation.central import CentralSettings, train_centrally
-from aircomp.federation.configure import configure, full_name
-from aircomp.federation.experiment import Experiment
-from aircomp.federation.simulate import build_model
+from aircomp.federation.experiment import Experiment, full_name
+from aircomp.federation.settings import CentralSettings
 
 
 @dataclass(frozen=True)
@@ -46,6 +42,12 @@ def run(args: Sequence[str]) -> None:
     options, _ = parse_settings(
         Options, rest, f"central {preset or 'PRESET'}", start, hidden=HIDDEN, full_name=full_name
     )
+    from aircomp.common import results  # from here on with torch
+    from aircomp.data.images import load
+    from aircomp.federation.central import train_centrally
+    from aircomp.federation.configure import configure
+    from aircomp.federation.simulate import build_model
+
     experiment, settings = configure(options.experiment, {}), options.central
     stem = f"start-{Path(preset).stem if preset else 'run'}"
     data = load(experiment.data.name, options.data_dir)

@@ -11,9 +11,8 @@ from aircomp.cli.common import output_directory, print_table, progress_bar
 from aircomp.cli.flags import parse_settings
 from aircomp.cli.simulate import HIDDEN, split_preset, starting_point
 from aircomp.cli.simulate import Options as RunOptions
-from aircomp.federation.configure import check_given, full_name
+from aircomp.federation.experiment import full_name
 from aircomp.measure.fields import columns_of
-from aircomp.train.collect import collect
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,9 @@ def run(args: Sequence[str]) -> None:
     options, given = parse_settings(
         Options, rest, f"collect {preset or 'PRESET'}", start, hidden=HIDDEN, full_name=full_name
     )
+    from aircomp.federation.configure import check_given  # from here on with torch
+    from aircomp.train.collect import collect
+
     check_given(options.experiment.changed(uplink="perfect"), given)
     stem = f"fragments-{Path(preset).stem if preset else 'run'}"
     with (

@@ -29,6 +29,7 @@ from rich.progress import (
 from rich.table import Table
 
 from aircomp.common.interrupt import deferred
+from aircomp.common.outdir import as_directory, new_directory, newest_directory
 from aircomp.errors import ConfigError, unknown_name
 
 T = TypeVar("T")
@@ -61,8 +62,6 @@ def parse(options: type[T], args: Sequence[str], prog: str, default: T | None = 
     """
     out = value_of(args, "--out")
     if out is not None:
-        from aircomp.common.outdir import as_directory  # only here: it imports torch, and mistakes are told without it
-
         as_directory(out)  # as a path, nothing would be the current directory
     keywords: dict[str, Any] = {} if default is None else {"default": default}  # Any: tyro's are of many types
     prog, said = f"aircomp {prog}", io.StringIO()
@@ -180,8 +179,6 @@ def value_of(args: Sequence[str], flag: str) -> str | None:
 @contextmanager
 def output_directory(out: Path | None, stem: str, *, resume: bool = False) -> Iterator[Path]:
     """Give --out, or else a new directory under runs/, or with `resume` the newest one of that name."""
-    from aircomp.common.outdir import new_directory, newest_directory
-
     given = out or (newest_directory(stem) if resume else None)
     with nullcontext(given) if given else new_directory(stem) as directory:
         yield directory

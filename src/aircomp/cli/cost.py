@@ -10,19 +10,15 @@ from pydantic import Field
 
 from aircomp.cli.common import parse, print_table
 from aircomp.cli.flags import with_full_names
-from aircomp.common import results
-from aircomp.common import rng as rngs
 from aircomp.common.checks import check_number
 from aircomp.common.outdir import open_directory
 from aircomp.common.settings import Settings
 from aircomp.errors import ConfigError
-from aircomp.federation import models
-from aircomp.federation.configure import full_name
+from aircomp.federation.experiment import full_name
+from aircomp.federation.settings import ModelSettings
 from aircomp.measure.fields import columns_of
-from aircomp.quantize.codebook import QuantizeSettings
-from aircomp.schemes.base import LayerPath, SchemeSettings
-from aircomp.schemes.cost import Radio, round_cost
-from aircomp.schemes.registry import make_scheme, scheme_class, scheme_names
+from aircomp.quantize.settings import QuantizeSettings
+from aircomp.schemes.settings import LayerPath, SchemeSettings, scheme_names
 
 COLUMNS = (
     "uplink",
@@ -80,6 +76,10 @@ class Options:
 def run(args: Sequence[str]) -> None:
     """Parse, compute, print."""
     options = parse(Options, with_full_names(args, _full_name), "cost")
+    from aircomp.common import results  # from here on with torch
+    from aircomp.schemes.cost import Radio, round_cost
+    from aircomp.schemes.registry import make_scheme, scheme_class
+
     num_params, settings = count_parameters(options.model, options.parameters), options.settings
     names = options.uplink or tuple(scheme_names())
     if settings.layer is not None and not any(
@@ -109,6 +109,8 @@ def run(args: Sequence[str]) -> None:
 
 def _settings_of(name: str, parts: Parts) -> SchemeSettings:
     """Return a scheme's settings with the sizes that it has."""
+    from aircomp.schemes.registry import scheme_class
+
     model, values = scheme_class(name).settings_class, parts.model_dump(exclude_unset=True)
     found: SchemeSettings = model(name=name)
     for field_name, value in values.items():
@@ -131,7 +133,10 @@ def count_parameters(model: str | None, parameters: int | None) -> int:
     if parameters is not None:
         check_number("parameters", parameters, low=1, high=MOST_PARAMETERS, integer=True)
         return parameters
+    from aircomp.common import rng as rngs
+    from aircomp.federation import models
+
     name = str(model)
     channels = 1 if name in ("digits-cnn", "mnist-cnn") else 3
-    module = models.build(models.ModelSettings(name=name), 10, channels, rng=rngs.fixed_generator("model"))
+    module = models.build(ModelSettings(name=name), 10, channels, rng=rngs.fixed_generator("model"))
     return sum(p.numel() for p in module.parameters())

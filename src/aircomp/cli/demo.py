@@ -6,22 +6,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from aircomp.channel.snr import HIGHEST_SNR_DB, LOWEST_SNR_DB
+from aircomp.channel.settings import HIGHEST_SNR_DB, LOWEST_SNR_DB
 from aircomp.cli.common import output_directory, parse, print_table, progress_bar
-from aircomp.common import results
 from aircomp.common.checks import check_number, check_numbers
 from aircomp.common.outdir import MARKER, is_in_use, newest_directory, open_directory
 from aircomp.measure.fields import columns_of
-from aircomp.report.curves import draw_snr
-from aircomp.report.demo import Low, sections_of
-from aircomp.report.page import write_page
-from aircomp.report.runs import command_of, read_runs
-from aircomp.studies.jobs import Job, Workers, run_jobs, run_params
-from aircomp.studies.kinds import run_job
+
+if TYPE_CHECKING:
+    from aircomp.studies.jobs import Job
 
 NOISY = ("amp-da-net", "amp-da", "gamp-net")
 """The paper's system first, its baseline, and ours."""
@@ -75,6 +71,14 @@ def run(args: Sequence[str]) -> None:
 
 
 def _run(options: Options, out: Path) -> None:
+    from aircomp.common import results  # from here on with torch
+    from aircomp.report.curves import draw_snr
+    from aircomp.report.demo import Low, sections_of
+    from aircomp.report.page import write_page
+    from aircomp.report.runs import command_of, read_runs
+    from aircomp.studies.jobs import Workers, run_jobs
+    from aircomp.studies.kinds import run_job
+
     begun, work, jobs = time.perf_counter(), out / "work", _jobs(options) | _low_jobs(options)
     if options.overwrite:
         for job in jobs.values():
@@ -83,7 +87,7 @@ def _run(options: Options, out: Path) -> None:
     names = {job.key: f"{LOW_SNR_DB:g} dB, {name}" if name in LOW else name for name, job in jobs.items()}
     with progress_bar("demo", len(jobs)) as (progress, task):
 
-        def tell(job: Job, done: int, total: int) -> None:
+        def tell(job: "Job", done: int, total: int) -> None:
             name = names[job.key]
             progress.update(task, completed=done, total=total, note=name)
             _say(f"{done} of {total} done: {name}, after {time.perf_counter() - begun:.0f} s")
@@ -115,8 +119,10 @@ def _unfinished() -> Path | None:
     return None if is_in_use(newest) else newest
 
 
-def _jobs(options: Options) -> dict[str, Job]:
+def _jobs(options: Options) -> "dict[str, Job]":
     """Return every run by its name."""
+    from aircomp.studies.jobs import Job, run_params
+
     plan: list[tuple[str, float | None]] = [("ideal", None), ("perfect", None)]
     plan += [(uplink, snr_db) for uplink in NOISY for snr_db in options.snr_db]
     shared = {"rounds": options.rounds, "seed": options.seed, "device": options.device}
@@ -129,8 +135,10 @@ def _jobs(options: Options) -> dict[str, Job]:
     return jobs
 
 
-def _low_jobs(options: Options) -> dict[str, Job]:
+def _low_jobs(options: Options) -> "dict[str, Job]":
     """Return the two runs at low SNR by their names."""
+    from aircomp.studies.jobs import Job, run_params
+
     shared = {"rounds": options.rounds, "seed": options.seed, "device": options.device}
     shared |= {"uplink": "gamp-net", "snr_db": LOW_SNR_DB, "snr_reference": "slot"}
     return {name: Job("simulate", run_params("digits", shared | ways)) for name, ways in LOW.items()}

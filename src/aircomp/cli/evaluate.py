@@ -7,16 +7,13 @@ from typing import Literal
 
 import tyro
 
-from aircomp.channel.snr import SnrReference
 from aircomp.cli.common import output_directory, parse, print_table, progress_bar
-from aircomp.common import results
 from aircomp.common.outdir import open_directory
-from aircomp.decoders.side import SideInformation
-from aircomp.encode.codebook import CodebookKind
+from aircomp.common.snr import SnrReference
+from aircomp.decoders.settings import SideInformation
+from aircomp.encode.settings import CodebookKind
 from aircomp.errors import unknown_name
 from aircomp.measure.fields import columns_of
-from aircomp.schemes.digital.decoders import decoder_names
-from aircomp.train.evaluate import Plan, evaluate
 
 WHICH = ("decoder", "codebook", "snr_db", "count_accuracy")
 COLUMNS = (*WHICH, "update_nmse_hard", "update_nmse_soft", "num_active_mae", "slots_per_second")
@@ -82,6 +79,10 @@ class Options:
 def run(args: Sequence[str]) -> None:
     """Parse, evaluate, print."""
     options = parse(Options, args, "evaluate")
+    from aircomp.common import results  # from here on with torch
+    from aircomp.schemes.digital.decoders import decoder_names
+    from aircomp.train.evaluate import Plan, evaluate
+
     for name in options.decoder:
         if name not in decoder_names():
             raise unknown_name("decoder", name, decoder_names())

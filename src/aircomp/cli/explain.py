@@ -9,24 +9,17 @@ from typing import Annotated, Any
 
 import tyro
 
-from aircomp.channel import ChannelSettings, PowerSettings
-from aircomp.channel.settings import BlockFadingSettings
-from aircomp.channel.snr import HIGHEST_SNR_DB, LOWEST_SNR_DB
+from aircomp.channel.settings import HIGHEST_SNR_DB, LOWEST_SNR_DB, BlockFadingSettings, ChannelSettings, PowerSettings
 from aircomp.cli.common import output_directory, print_table
 from aircomp.cli.flags import parse_settings
-from aircomp.common import results
 from aircomp.common.checks import check_choice, check_number
 from aircomp.common.outdir import open_directory
-from aircomp.common.results import Row
 from aircomp.common.settings import Settings
 from aircomp.errors import ConfigError
-from aircomp.federation.configure import check_given, check_phase, default_scheme
 from aircomp.federation.experiment import Experiment
-from aircomp.layer import CommunicationLayer
 from aircomp.layer.zoo import PAPER
 from aircomp.measure.fields import columns_of
-from aircomp.schemes.base import SchemeSettings
-from aircomp.schemes.digital.receivers import receiver_names
+from aircomp.schemes.settings import SchemeSettings
 
 
 class Radio(Settings):
@@ -83,6 +76,9 @@ def run(args: Sequence[str]) -> None:
     check_number("num_active", options.num_active, low=1, high=100, integer=True)
     check_number("seed", options.seed, low=0, integer=True)
     check_number("snr_db", options.snr_db, low=LOWEST_SNR_DB, high=HIGHEST_SNR_DB)
+    from aircomp.common import results  # from here on with torch
+    from aircomp.federation.configure import check_given, check_phase
+
     experiment = _experiment(options)
     check_given(experiment, given)
     check_phase(experiment)
@@ -117,6 +113,9 @@ def _full_name(path: str) -> str:
 
 def _experiment(options: Options) -> Experiment:
     """Return what is sent as a federated run would describe it, so that settings are checked in the same words."""
+    from aircomp.federation.configure import default_scheme
+    from aircomp.schemes.digital.receivers import receiver_names
+
     faded = isinstance(options.radio.channel, BlockFadingSettings)
     if faded and options.layer is not None:
         raise ConfigError("--layer was given, but receivers for fading take no trained layer; leave it out")
@@ -130,7 +129,10 @@ def _experiment(options: Options) -> Experiment:
     return default_scheme(Experiment(uplink=SchemeSettings(name=name), channel=air, power=options.radio.power), given)
 
 
-def _layer_by_layer(options: Options, out: Path, command: str, config: dict[str, Any]) -> tuple[list[Row], Path]:
+def _layer_by_layer(
+    options: Options, out: Path, command: str, config: dict[str, Any]
+) -> tuple[list[dict[str, Any]], Path]:
+    from aircomp.layer.communication import CommunicationLayer
     from aircomp.report.explain import example_round, rows_of, trace_slot, write_explanation
 
     layer = CommunicationLayer.load(options.layer or PAPER)
@@ -148,7 +150,7 @@ def _layer_by_layer(options: Options, out: Path, command: str, config: dict[str,
 
 def _faded(
     options: Options, experiment: Experiment, out: Path, command: str, config: dict[str, Any]
-) -> tuple[list[Row], Path]:
+) -> tuple[list[dict[str, Any]], Path]:
     from aircomp.report.faded import hear_round, look_at_slot, rows_of, write_faded
 
     assert isinstance(experiment.channel, BlockFadingSettings)

@@ -39,7 +39,7 @@ def run(args: Sequence[str]) -> None:
     options = parse(Options, args, "export")
     # only now: they import torch, and a mistake is told without it
     from aircomp.common.outdir import new_directory, open_directory
-    from aircomp.layer import CommunicationLayer
+    from aircomp.layer.communication import CommunicationLayer
     from aircomp.layer.export import SUFFIX, export_layer
 
     layer = CommunicationLayer.load(options.layer)

@@ -45,8 +45,7 @@ def run(args: Sequence[str]) -> None:
     # only now: they import torch, and a mistake is told without it
     from aircomp.common import results
     from aircomp.common.outdir import open_directory
-    from aircomp.layer import layer_names, pick_layer
-    from aircomp.layer.zoo import CELL, PAPER
+    from aircomp.layer.zoo import CELL, PAPER, layer_names, pick_layer
     from aircomp.measure.fields import columns_of
 
     names = [PAPER, CELL, *layer_names()]
@@ -63,7 +62,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def _row(name: str, fragment_length: int) -> dict[str, Any]:
-    from aircomp.layer import CommunicationLayer
+    from aircomp.layer.communication import CommunicationLayer
 
     layer = CommunicationLayer.load(name)
     codewords, uses = layer.codebook.shape

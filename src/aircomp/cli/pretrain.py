@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import tyro
 
@@ -12,21 +12,22 @@ from aircomp.cli.common import output_directory, print_table, progress_bar, valu
 from aircomp.cli.flags import parse_settings
 from aircomp.common.artefact import read_toml
 from aircomp.common.settings import Presets
+from aircomp.decoders.settings import AmpDaNetSettings
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.measure.fields import columns_of
-from aircomp.schemes.digital.decoders import trained_decoders
-from aircomp.train.blind import PRESETS as BLIND_PRESETS
-from aircomp.train.blind import BlindTrainingSettings, pretrain_blind
-from aircomp.train.code import PRESETS as CODE_PRESETS
-from aircomp.train.code import CodeSettings, pretrain_code
-from aircomp.train.fit import pretrain
-from aircomp.train.joint import PRESETS as JOINT_PRESETS
-from aircomp.train.joint import JointTrainingSettings, pretrain_joint
-from aircomp.train.paper import PRESETS as PAPER_PRESETS
-from aircomp.train.paper import PaperTrainingSettings, pretrain_paper
-from aircomp.train.recipe import PRESETS, PretrainSettings, check_given
-from aircomp.train.zoo import PRESET as ZOO
-from aircomp.train.zoo import SIZES, pretrain_zoo
+from aircomp.train.recipe import (
+    BLIND_PRESETS,
+    CODE_PRESETS,
+    JOINT_PRESETS,
+    PAPER_PRESETS,
+    PRESETS,
+    BlindTrainingSettings,
+    CodeSettings,
+    JointTrainingSettings,
+    PaperTrainingSettings,
+    PretrainSettings,
+    check_given,
+)
 
 CODE_COLUMNS = ("snr_db", "update_nmse", "update_nmse_faded")
 JOINT_COLUMNS = ("snr_db", "update_nmse")
@@ -138,6 +139,13 @@ def run(args: Sequence[str]) -> None:
         raise ConfigError("no fragments directory was given; make one with aircomp collect and name it")
     settings = options.settings
     check_given(settings, given)
+    from aircomp.train.blind import pretrain_blind  # from here on with torch
+    from aircomp.train.code import pretrain_code
+    from aircomp.train.fit import pretrain
+    from aircomp.train.joint import pretrain_joint
+    from aircomp.train.paper import pretrain_paper
+    from aircomp.train.zoo import PRESET as ZOO
+
     if options.preset == ZOO:
         return _run_zoo(options)
     with (
@@ -171,6 +179,8 @@ def run(args: Sequence[str]) -> None:
 
 def _run_zoo(options: AnyOptions) -> None:
     """Train one layer of each size."""
+    from aircomp.train.zoo import SIZES, pretrain_zoo
+
     settings: Any = options.settings
     with (
         output_directory(options.out, "layers", resume=options.resume) as out,
@@ -234,7 +244,11 @@ def starting_point(args: Sequence[str]) -> AnySettings:
         sections = read_toml(Path(preset)) if os.path.lexists(preset) else {}
         kind = next((kind for section, kind in OTHERS.items() if section in sections), PRESETS)
         net = sections.get("net", {})
-        if kind is PRESETS and isinstance(net, dict) and net.get("form") in trained_decoders()["amp-da-net"]:
+        if (
+            kind is PRESETS
+            and isinstance(net, dict)
+            and net.get("form") in get_args(AmpDaNetSettings.model_fields["form"].annotation)
+        ):
             kind = PAPER_PRESETS
         return kind.read(Path(preset))
     kinds = (PRESETS, PAPER_PRESETS, *OTHERS.values())

@@ -10,10 +10,6 @@ import tyro
 
 from aircomp.cli.common import parse, print_table, progress_bar
 from aircomp.errors import ConfigError
-from aircomp.studies.expected import docs_folder
-from aircomp.studies.jobs import Workers
-from aircomp.studies.results import reproduce, tables_to_print, update_expected
-from aircomp.studies.scales import scale_of
 from aircomp.studies.study import RESULTS
 
 MOST_SEEDS = 1000
@@ -71,6 +67,11 @@ def run(args: Sequence[str]) -> None:
         raise ConfigError(f"seeds {options.seeds}, workers {options.workers}: expected at least one of each")
     if options.seeds > MOST_SEEDS:
         raise ConfigError(f"seeds {options.seeds}: expected {MOST_SEEDS} at the most")
+    from aircomp.studies.expected import docs_folder  # from here on with torch
+    from aircomp.studies.jobs import Workers
+    from aircomp.studies.results import reproduce, tables_to_print, update_expected
+    from aircomp.studies.scales import scale_of
+
     scale = scale_of(options.scale)
     chosen = list(RESULTS.at(scale.name)) if options.name == "all" else [RESULTS.find(options.name, scale.name)]
     out = options.out or Path("runs") / f"reproduce-{scale.name}" / ("" if options.name == "all" else chosen[0])

@@ -60,7 +60,7 @@ def run(args: Sequence[str]) -> None:
     from aircomp.common.outdir import open_directory
     from aircomp.measure.fields import columns_of
     from aircomp.schemes.cost import Radio
-    from aircomp.schemes.registry import scheme_names
+    from aircomp.schemes.settings import scheme_names
 
     neither = options.model is None and options.parameters is None
     num_params = count_parameters("digits-cnn" if neither else options.model, options.parameters)

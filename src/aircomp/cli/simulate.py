@@ -4,18 +4,18 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from aircomp.cli.common import output_directory, print_table, progress_bar, value_of
 from aircomp.cli.flags import parse_settings
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.federation.configure import check_given, default_scheme, full_name
-from aircomp.federation.experiment import Experiment, load_experiment, preset_names, read_toml
-from aircomp.federation.simulate import Simulation, simulate
+from aircomp.federation.experiment import Experiment, full_name, load_experiment, preset_names, read_toml
 from aircomp.measure.fields import columns_of
-from aircomp.report.curves import draw_run
+
+if TYPE_CHECKING:
+    from aircomp.federation.run import Simulation
 
 COLUMNS = (
     "uplink",
@@ -90,6 +90,9 @@ def run(args: Sequence[str]) -> None:
     start = starting_point(preset, rest)
     prog = f"simulate {preset or 'PRESET'}"
     options, given = parse_settings(Options, rest, prog, start, hidden=HIDDEN, usual=USUAL, full_name=full_name)
+    from aircomp.federation.configure import check_given, default_scheme  # from here on with torch
+    from aircomp.federation.simulate import simulate
+
     experiment = default_scheme(options.experiment, given)
     check_given(experiment, given)
     stem = f"{Path(preset).stem if preset else 'run'}-{experiment.uplink.name}"
@@ -116,11 +119,13 @@ def run(args: Sequence[str]) -> None:
     report(result, out)
 
 
-def report(result: Simulation, out: Path) -> None:
+def report(result: "Simulation", out: Path) -> None:
     """Print the summary and draw the curves."""
     if not result.metrics:
         print(f"no round was run, since rounds = 0; {out} holds the model as it is before training")
         return
+    from aircomp.report.curves import draw_run
+
     columns = columns_of(name for name in COLUMNS if result.row.get(name) is not None)
     print_table(f"{result.row['dataset']}, {out}", [result.row], columns)
     for figure in draw_run(result, out):

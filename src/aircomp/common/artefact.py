@@ -11,16 +11,12 @@ import json
 import os
 import stat
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tomli_w
-import torch
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from aircomp.errors import ArtefactError
 
@@ -28,8 +24,6 @@ MOST_TEXT_BYTES = 64 * 2**20
 """No JSON, JSON lines or trace of ours is larger."""
 MOST_TOML_BYTES, MOST_TOML_LINE = 64 * 2**10, 4096
 """The parser takes time in the square of a dotted key: a line of 4,096 characters takes a fifth of a second."""
-MOST_TENSOR_BYTES = 16 * 2**30
-"""Tensors are mapped into memory and read when they are used, after their shapes were checked."""
 MOST_LEVELS = 32
 """Nothing of ours is nested deeper, and a reader must not run out of stack."""
 
@@ -182,103 +176,6 @@ def _parsed(path: Path, text: str, parse: Callable[[str], Any], language: str) -
 def _is_deep(value: Any, levels: int) -> bool:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels == 0 or any(_is_deep(each, levels - 1) for each in inner)
-
-
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file atomically."""
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-
-    def write(temporary: Path) -> None:
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        try:
-            save_file(contiguous, temporary, metadata=metadata)
-            temporary.chmod(mode)  # what the user's umask gives every file; it makes one that nobody else may read
-        except SafetensorError as error:  # it reports a full disk as its own error, not as OSError
-            raise OSError(str(error)) from error
-
-    write_atomically(path, write)
-
-
-def read_tensors(path: Path, most_bytes: int = MOST_TENSOR_BYTES) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read a safetensors file and its metadata, or say in one sentence what is wrong with it.
-
-    Tensors are mapped, not copied: check them with `expect_tensor` before they are used.
-    """
-    check_file(path, most_bytes)
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise ArtefactError(f"{path} is damaged or not a safetensors file ({error}); make it anew") from None
-
-
-def read_metadata(path: Path) -> dict[str, str]:
-    """Read only the metadata of a safetensors file."""
-    return read_tensors(path)[1]
-
-
-Content = torch.dtype | Literal["integers", "reals"]
-_CONTENTS: dict[Content, tuple[torch.dtype, ...]] = {
-    "integers": (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-    "reals": (torch.float16, torch.bfloat16, torch.float32, torch.float64),
-}
-
-
-def expect_tensor(
-    path: Path,
-    tensors: Mapping[str, Tensor],
-    name: str,
-    content: Content,
-    shape: Sequence[int | str],
-    remedy: str,
-    *,
-    finite: bool = True,
-) -> Tensor:
-    """Return the tensor `name` of a file, after checking its type, shape and content.
-
-    Args:
-        path: The file, to be named in errors.
-        tensors: What it holds.
-        name: Which of them.
-        content: Its type, or what it must be a kind of.
-        shape: Its axes. A number is an exact length; a word stands for any length but zero.
-        remedy: What to do about a file that holds something else.
-        finite: Whether its numbers must be; a mask among a model's buffers may hold infinities.
-
-    Raises:
-        ArtefactError: If it is missing, of another type or shape, or not finite.
-    """
-    if name not in tensors:
-        raise ArtefactError(f"{path} lacks {name}; {remedy}")
-    tensor = tensors[name]
-    fits = [
-        size == axis if isinstance(axis, int) else size > 0 for size, axis in zip(tensor.shape, shape, strict=False)
-    ]
-    if tensor.ndim != len(shape) or not all(fits) or tensor.dtype not in _CONTENTS.get(content, (content,)):
-        axes = ", ".join(map(str, shape))
-        raise ArtefactError(
-            f"{path}: {name} is {_type_name(tensor.dtype)} {list(tensor.shape)}; expected {_type_name(content)} [{axes}]; "
-            f"{remedy}"
-        )
-    parts = tensor.flatten().split(2**24) if finite and tensor.is_floating_point() else ()
-    if not all(torch.isfinite(part).all() for part in parts):
-        raise ArtefactError(f"{path}: {name} holds numbers that are not finite; {remedy}")
-    return tensor
-
-
-def _type_name(content: Content) -> str:
-    return str(content).removeprefix("torch.")
-
-
-def tensor_hash(*tensors: Tensor) -> str:
-    """Return a SHA-256 of shapes, types and bytes: the identity of a codebook or of weights."""
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        tensor = tensor.detach().cpu().contiguous()
-        digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def config_hash(config: Any) -> str:

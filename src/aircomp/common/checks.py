@@ -4,18 +4,13 @@ They run at the public entry, not inside loops.
 """
 
 import math
+import sys
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from aircomp.errors import ConfigError, ShapeError, unknown_name
-
-Kind = Literal["real", "floating"]
-"""Which numbers a tensor holds: any real ones, or floating-point ones."""
+from aircomp.errors import ConfigError, unknown_name
 
 
 def describe(value: Any) -> str:
@@ -24,7 +19,8 @@ def describe(value: Any) -> str:
     >>> describe(torch.zeros(2, 3)), describe("x"), describe([1] * 100)
     ('torch.float32 [2, 3]', "the str 'x'", 'the list [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, …')
     """
-    if isinstance(value, Tensor):
+    torch = sys.modules.get("torch")  # without it there is no tensor
+    if torch is not None and isinstance(value, torch.Tensor):
         return f"{value.dtype} {list(value.shape)}{'' if value.device.type == 'cpu' else f' on {value.device}'}"
     if value is None or isinstance(value, bool | int | float):
         text = repr(value)
@@ -46,11 +42,6 @@ def part_name(part: Any) -> str:
     named: Any = part if hasattr(part, "__qualname__") else type(part)
     name = f"{getattr(named, '__module__', None) or 'builtins'}.{named.__qualname__}"
     return name.replace("_VariableFunctionsClass.", "")
-
-
-def all_finite(values: Tensor) -> bool:
-    """Return whether all real numbers of a tensor are finite; one pass and no mask, unlike `torch.isfinite`."""
-    return values.numel() == 0 or all(math.isfinite(end) for end in torch.stack(torch.aminmax(values)).tolist())
 
 
 def check_number(
@@ -123,31 +114,6 @@ def check_path(name: str, value: Any) -> None:
         raise ConfigError(f"{name} is {describe(value)}; expected a path")
 
 
-def check_device(name: str, value: Any) -> None:
-    """Refuse a place that this machine or this build of torch does not have.
-
-    Raises:
-        ConfigError: Naming the argument.
-    """
-    try:
-        place = torch.device(value)
-    except (RuntimeError, TypeError, ValueError):
-        raise ConfigError(f"{name} is {describe(value)}; expected cpu or cuda") from None
-    if place.type not in ("cpu", "cuda") or (place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count()):
-        raise ConfigError(
-            f"{name} = {str(place)!r}, but this machine or this build of torch has none; use --device cpu"
-        )
-
-
-def check_generator(name: str, value: Any) -> None:
-    """Refuse what is not a source of randomness.
-
-    Raises:
-        ConfigError: Naming the argument.
-    """
-    check_type(name, value, torch.Generator, "a torch.Generator, such as torch.Generator().manual_seed(0)")
-
-
 def check_methods(name: str, part: Any, *methods: str) -> None:
     """Refuse an object that lacks a method, or a class in place of its object.
 
@@ -169,31 +135,3 @@ def check_callable(name: str, part: Any, form: str) -> None:
     """
     if not callable(part):
         raise ConfigError(f"{name} is {describe(part)}; expected a function {form}")
-
-
-def check_tensor(name: str, value: Any, axes: str, kind: Kind = "real") -> None:
-    """Refuse what is not a tensor with so many axes, of the right kind of numbers, all finite.
-
-    Args:
-        name: Of the argument.
-        value: What was given.
-        axes: Their names, separated by spaces.
-        kind: Which numbers.
-
-    Raises:
-        ShapeError: Naming the argument.
-    """
-    wanted = f"expected a tensor of finite {KINDS[kind]} [{', '.join(axes.split())}]"
-    if not isinstance(value, Tensor) or value.ndim != len(axes.split()) or not _is_kind(value, kind):
-        raise ShapeError(f"{name} is {describe(value)}; {wanted}")
-    if value.is_floating_point() and not all_finite(value):
-        raise ShapeError(f"{name} is {describe(value)} with values that are not finite; {wanted}")
-
-
-KINDS = {"real": "real numbers", "floating": "floating-point numbers"}
-
-
-def _is_kind(tensor: Tensor, kind: Kind) -> bool:
-    if tensor.is_complex() or tensor.dtype == torch.bool or tensor.is_meta:
-        return False
-    return kind == "real" or tensor.is_floating_point()

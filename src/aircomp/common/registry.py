@@ -1,13 +1,14 @@
 """Classes by name, entered by a decorator on the class, the package's own or a user's.
 
 Modules of the package are imported when a name of theirs is first asked for. Which names they enter is read from their text:
-`@scheme("reed", …)` at the beginning of a line.
+`@scheme("reed", …)` at the beginning of a line. So is one attribute of the class: `settings_class = ReedSettings`.
 """
 
 import importlib
 import importlib.util
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -17,33 +18,53 @@ from aircomp.errors import ConfigError, unknown_name
 C = TypeVar("C", bound=type)
 
 
+@dataclass(frozen=True)
+class Entry:
+    """What the text of a module says of a name."""
+
+    module: str
+    word: str | None
+    """The value of the attribute that is read."""
+
+
 class Registry(Generic[C]):
     """Classes of one kind by name.
 
     Args:
         kind: What the decorator is called, and errors call them.
         package: The package whose modules, in all of its folders, enter classes.
+        reads: The attribute of a class that is read from its text, so that it is known before the module is imported.
     """
 
-    def __init__(self, kind: str, package: str):
-        self.kind, self.package = kind, package
+    def __init__(self, kind: str, package: str, *, reads: str):
+        self.kind, self.package, self.reads = kind, package, reads
         self.loaded: dict[str, C] = {}
         """Those whose module has been imported."""
 
     @cached_property
-    def modules(self) -> Mapping[str, str]:
-        """The module of every name that the package enters, by folder and file."""
-        found: dict[str, str] = {}
+    def entries(self) -> Mapping[str, Entry]:
+        """What the text of the package says of every name that it enters, by folder and file."""
+        found: dict[str, Entry] = {}
         spec = importlib.util.find_spec(self.package)
         assert spec is not None  # a package of ours
-        pattern = re.compile(rf'^@{self.kind}\(\s*"([^"]+)"', re.MULTILINE)
+        # a decorator with a name, up to the first line after the class that begins with a word
+        classes = re.compile(
+            rf'^@{self.kind}\(\s*"([^"]+)"(?=(.*?^class .*?)(?:^["#@\w]|\Z))', re.MULTILINE | re.DOTALL
+        )
+        said = re.compile(rf"^    {self.reads}(?:: [^=\n]+)? = (\w+)$", re.MULTILINE)
         for root in map(Path, spec.submodule_search_locations or ()):
             for path in sorted(root.rglob("*.py")):
                 module = ".".join((self.package, *path.relative_to(root).with_suffix("").parts))
-                for name in pattern.findall(path.read_text(encoding="utf-8")):
-                    if found.setdefault(name, module) != module:
-                        raise self._taken(name, found[name], module)
+                for name, text in classes.findall(path.read_text(encoding="utf-8")):
+                    word = said.search(text)
+                    entry = found.setdefault(name, Entry(module, word and word[1]))
+                    if entry.module != module:
+                        raise self._taken(name, entry.module, module)
         return found
+
+    def word(self, name: str) -> str | None:
+        """Return what the text of a class of the package says of the attribute; None: nothing."""
+        return self.entries[name].word if name in self.entries else None
 
     def enter(self, name: str, entered: C) -> None:
         """Put a class under a name.
@@ -55,8 +76,8 @@ class Registry(Generic[C]):
         other = (
             place_of(self.loaded[name]) if name in self.loaded else place
         )  # a reloaded module enters its class again
-        if other == place and self.modules.get(name, entered.__module__) != entered.__module__:
-            other = self.modules[name]
+        if other == place and name in self.entries and self.entries[name].module != entered.__module__:
+            other = self.entries[name].module
         if other != place:
             raise self._taken(name, other, place)
         self.loaded[name] = entered
@@ -66,7 +87,7 @@ class Registry(Generic[C]):
 
     def names(self) -> list[str]:
         """Return every name: the package's, then those that were entered beside."""
-        return list(dict.fromkeys((*self.modules, *self.loaded)))
+        return list(dict.fromkeys((*self.entries, *self.loaded)))
 
     def __getitem__(self, name: str) -> C:
         """Return the class of a name.
@@ -75,9 +96,9 @@ class Registry(Generic[C]):
             ConfigError: If there is none.
         """
         if name not in self.loaded:
-            if name not in self.modules:
+            if name not in self.entries:
                 raise unknown_name(self.kind, name, self.names())
-            importlib.import_module(self.modules[name])
+            importlib.import_module(self.entries[name].module)
         return self.loaded[name]
 
 

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import aircomp
-from aircomp.common.arithmetic import arithmetic_identity
 from aircomp.common.artefact import write_json
 
 Row = dict[str, Any]
@@ -19,6 +17,10 @@ Row = dict[str, Any]
 
 def environment() -> dict[str, Any]:
     """Describe the machine by kind, without naming it."""
+    import torch  # only here: who prints a table needs none
+
+    from aircomp.common.arithmetic import arithmetic_identity
+
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -10,9 +10,9 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_number, describe
-from aircomp.data.partition import PartitionSettings
 from aircomp.data.partition import split as split_rows
 from aircomp.data.samples import as_samples
+from aircomp.data.settings import PartitionSettings
 from aircomp.errors import ConfigError, ShapeError
 
 BY_LABEL = ("shards", "dirichlet")

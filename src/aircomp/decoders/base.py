@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.common.boundary import ask, check_returned
-from aircomp.common.checks import all_finite, check_type
+from aircomp.common.checks import check_type
+from aircomp.common.tensors import all_finite
 from aircomp.common.threads import whole_cores
 from aircomp.errors import ConfigError, ShapeError
 

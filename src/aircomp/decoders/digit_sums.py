@@ -7,13 +7,12 @@ take the nearest value (`ml`), the most probable one (`map`), or the mean of the
 Points of a plane are estimated in the same way, with a prior over pairs.
 """
 
-from typing import Literal
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Estimate = Literal["mean", "map", "ml"]
+from aircomp.decoders.settings import Estimate
+
 CHUNK = 1 << 22
 """Pairs of a sum and a value that are compared at a time: 16 MB a copy."""
 

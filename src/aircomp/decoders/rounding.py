@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.common.checks import all_finite
+from aircomp.common.tensors import all_finite
 from aircomp.common.threads import spread
 from aircomp.decoders.base import Decoded, check_num_active
 from aircomp.errors import DecodeDiverged, ShapeError

@@ -9,16 +9,12 @@ $$\pi_s(j) \propto \frac{\pi(j \mid \text{layer of } s)\;\pi(j \mid \text{own co
 The information is free: nobody sends it.
 """
 
-from typing import Literal
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aircomp.decoders.settings import SideInformation
 from aircomp.errors import ShapeError
-
-SideInformation = Literal["both", "layer", "own", "none"]
-"""What a decoder is told of each slot beforehand: its layer, the base station's own codeword there, both or nothing."""
 
 # Choices that a group is given beforehand, distributed like those of the round: a group of few slots stays near the round.
 # From 30 to 300 the accuracy of CIFAR-10 rounds changes by a thousandth (`tools/fit_constants.py strength`).

@@ -4,12 +4,11 @@ import math
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
 from torch import Tensor
 
-from aircomp.common.settings import Settings
 from aircomp.decoders.base import MAX_DEVICES, BaseDecoder, Decoded, Observation, check_codebook
 from aircomp.decoders.heard import exact_counts, hear, noise_per_slot
+from aircomp.decoders.settings import NnlsSettings
 from aircomp.errors import ConfigError, ShapeError
 
 _CHUNK = 512  # slots at a time, so that the [chunk, codewords] temporaries stay in cache
@@ -41,13 +40,6 @@ class Omp(BaseDecoder):
             mean = torch.cat([_pursue(y, codebook, f, most) for y, f in parts])
             num_active = _num_active(received, popularity, codebook, mean) if num_active is None else num_active
         return heard.conclude(mean, _residual_var(received, mean, codebook) if noise is None else noise, num_active)
-
-
-class NnlsSettings(Settings):
-    """Options of non-negative least squares."""
-
-    num_steps: int = Field(default=100, ge=1, le=1_000_000)
-    """Steps of the projected gradient, the same number for every slot."""
 
 
 class Nnls(BaseDecoder):

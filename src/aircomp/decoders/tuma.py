@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Complex, Float
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.common.rng import generator
 from aircomp.decoders.base import MAX_DEVICES, Decoded
-from aircomp.decoders.fading.blind import PILOT_PASSES, PILOT_SLOTS, BlindSettings
+from aircomp.decoders.fading.blind import PILOT_PASSES, PILOT_SLOTS
 from aircomp.decoders.fading.count_weights import CountTable, largest_count
 from aircomp.decoders.fading.multisource import Schedule, multisource_amp
 from aircomp.decoders.fading.receiver import (
@@ -29,6 +28,7 @@ from aircomp.decoders.fading.receiver import (
     expected_counts,
     soft_counts,
 )
+from aircomp.decoders.settings import TumaSettings
 from aircomp.errors import ShapeError
 
 NAME = "tuma"
@@ -39,15 +39,6 @@ _MISSED = 3
 """Powers that stand for what a device may send with."""
 AT_ONCE = 400_000
 """Weights of the slots that are decoded together: so many fit into the processor's cache. Changes nothing but the time."""
-
-
-class TumaSettings(BlindSettings):
-    """Options of zones and of their receiver."""
-
-    zones: int | None = Field(default=None, ge=1, le=64)
-    """Parts of the area, each with codewords of its own; by default as many as access points."""
-    places: int = Field(default=16, ge=1, le=256)
-    """Places in a zone that stand for all where a device can be."""
 
 
 @dataclass(frozen=True)

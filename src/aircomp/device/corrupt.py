@@ -1,57 +1,12 @@
 """Devices that fail: a part of the active ones sends something else than its update (Sec. V-C)."""
 
 import math
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
-from pydantic import Field
 from torch import Tensor
 
-from aircomp.common.settings import Tagged
-
-
-class CorruptionSettings(Tagged):
-    """What goes wrong, and for how many of the active devices."""
-
-    kind: str = "none"
-    """noise: Gaussian noise (the paper's); flip: the negative; scale: `factor` times; constant: all entries equal;
-    silent: nothing is transmitted."""
-
-
-class NoCorruption(CorruptionSettings):
-    """All devices send their update."""
-
-    kind: Literal["none"] = "none"
-
-
-class Corrupted(CorruptionSettings):
-    """Some devices send something else: what all such kinds have."""
-
-    fraction: float = Field(default=0.2, ge=0, le=1)
-    """Part of the active devices that is corrupted in each round (paper: 0.2)."""
-
-
-class FlippedOrSilent(Corrupted):
-    """The negative, or nothing."""
-
-    kind: Literal["flip", "silent"]  # pyright: ignore[reportGeneralTypeIssues] (which one must be said)
-
-
-class Scaled(Corrupted):
-    """A multiple of the update."""
-
-    kind: Literal["scale"] = "scale"
-    factor: float = Field(default=10.0, ge=-1e6, le=1e6)
-    """The factor by which the update is multiplied."""
-
-
-class Replaced(Corrupted):
-    """A vector that has nothing to do with the update but its length."""
-
-    kind: Literal["noise", "constant"]  # pyright: ignore[reportGeneralTypeIssues] (as above)
-    length: float = Field(default=1.0, ge=0, le=1e6)
-    """Its norm, as a multiple of the norm of the update that it replaces."""
+from aircomp.device.settings import Corrupted, CorruptionSettings, Replaced, Scaled
 
 
 def corrupted_devices(

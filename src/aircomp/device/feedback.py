@@ -7,43 +7,10 @@
 The memory is a value that the caller keeps for each device between its rounds; `None` is a device without one.
 """
 
-from typing import Literal
-
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor
 
-from aircomp.common.settings import Tagged
-
-
-class FeedbackSettings(Tagged):
-    """Whether devices remember what a transmission left out, and how much of it."""
-
-    kind: str = "plain"
-    """off: no memory; plain: the paper's; decayed: it shrinks each time it is used; clipped: its norm is bounded by
-    the update's."""
-
-
-class PlainFeedback(FeedbackSettings):
-    """All is remembered, or nothing."""
-
-    kind: Literal["plain", "off"] = "plain"
-
-
-class DecayedFeedback(FeedbackSettings):
-    """The memory shrinks each time it is used."""
-
-    kind: Literal["decayed"] = "decayed"
-    decay: float = Field(default=0.9, ge=0, le=1)
-    """The factor by which the memory is multiplied each time it is used."""
-
-
-class ClippedFeedback(FeedbackSettings):
-    """The norm of the memory is bounded."""
-
-    kind: Literal["clipped"] = "clipped"
-    max_ratio: float = Field(default=5.0, ge=0, le=1000)
-    """Greatest norm of the memory over that of the update (Sec. V-C reports divergence above five)."""
+from aircomp.device.settings import ClippedFeedback, DecayedFeedback, FeedbackSettings
 
 
 def add_memory(

@@ -5,25 +5,21 @@ One loop for every task: an objective turns a batch into a loss, an optimiser tu
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from pydantic import Field, PrivateAttr, model_validator
 from torch import Tensor, nn
 
 from aircomp.common.boundary import blaming
-from aircomp.common.checks import check_number, describe, part_name
-from aircomp.common.settings import Settings
+from aircomp.common.checks import describe, part_name
+from aircomp.device.settings import LocalSettings, Precision
 from aircomp.device.update import FlatModel
 from aircomp.errors import ConfigError, ShapeError, unknown_name
 
-Precision = Literal["float32", "bfloat16"]
 Optimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 """Makes the optimiser of some parameters."""
-Schedule = Callable[[int], float]
-"""The learning rate of a round, from 0, over that of the settings."""
 OPTIMIZERS = {
     name.lower(): kind
     for name, kind in vars(torch.optim).items()
@@ -32,118 +28,43 @@ OPTIMIZERS = {
 """torch's own, by name."""
 
 
-class LocalSettings(Settings):
-    """How a device trains between two rounds.
+def check_functions(settings: LocalSettings) -> None:
+    """Refuse an optimiser that nobody knows, and functions of a run from Python that are not here.
 
-    From Python, `optimizer` may be a function of the parameters that returns a torch optimiser, and `schedule` a function of
-    the round, from 0, that returns a factor of the learning rate.
+    Raises:
+        ConfigError: Naming it.
     """
+    if settings.maker is None and settings.optimizer.lower() not in OPTIMIZERS:
+        raise unknown_name("optimizer", settings.optimizer, OPTIMIZERS)
+    if settings.schedule and settings.factor is None:
+        raise ConfigError(f"local.schedule = {settings.schedule!r} is a function of Python; give it as an object")
+    settings.rate(0)
 
-    epochs: int | None = Field(default=None, ge=1, le=10_000)
-    """Passes over the device's data; one if neither this nor steps is given. The authors' recipe has 3."""
-    steps: int | None = Field(default=None, ge=1, le=10**6)
-    """Number of steps, E in the paper; in place of epochs."""
-    batch_size: int = Field(default=20, ge=1, le=10**6)
-    """Samples of one step (the authors' recipes have 16 to 20)."""
-    optimizer: str = "sgd"
-    """The optimiser, started anew each round: sgd (the paper's), or any of torch.optim by its name, say adamw."""
-    learning_rate: float = Field(default=0.01, gt=0, le=1000)
-    """Local learning rate."""
-    decay: float = Field(default=1.0, ge=1e-6, le=1)
-    """What the learning rate is multiplied with from round to round."""
-    schedule: str = ""
-    """The function of the round that a run from Python multiplied the learning rate with."""
-    momentum: float = Field(default=0.0, ge=0, lt=1)
-    """Momentum of the optimisers that have one, started anew each round."""
-    weight_decay: float = Field(default=0.0, ge=0, le=1)
-    """L2 penalty, added to the gradient; of adamw its own weight decay."""
-    clip_norm: float = Field(default=0.0, ge=0, le=1e9)
-    """Largest norm of a step's gradient; 0 does not clip."""
-    data_fraction: float = Field(default=1.0, gt=0, le=1)
-    """Share of the device's data drawn at random each round (0.8 in the authors' recipe)."""
-    together: int = Field(default=1, ge=1, le=64)
-    """Devices that are computed at once, where their batches have the same sizes. On a CPU, 4 take about 0.8 of the time
-    of one by one; results differ in rounding only. A group trains in one worker, so take 2 where workers are many."""
-    precision: Precision = "float32"
-    """Numbers that the model computes with. bfloat16 keeps 8 bits of every activation and is faster on processors that
-    have it; weights, losses and steps stay float32."""
-    _make: Optimizer | None = PrivateAttr(default=None)
-    _factor: Schedule | None = PrivateAttr(default=None)
 
-    def __init__(self, **values: Any):  # Any: pydantic checks the types
-        own = {name: values[name] for name in ("optimizer", "schedule") if callable(values.get(name))}
-        super().__init__(**values | {name: part_name(part) for name, part in own.items()})
-        self._make, self._factor = own.get("optimizer"), own.get("schedule")
+def make_optimizer(settings: LocalSettings, parameters: Iterable[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    """Return an optimiser of torch, with the learning rate of a round.
 
-    @model_validator(mode="after")
-    def _counts_one_way(self) -> "LocalSettings":
-        if self.epochs is not None and self.steps is not None:
-            raise ValueError(f"epochs = {self.epochs} and steps = {self.steps} were given; expected one of them")
-        return self
-
-    @property
-    def functions(self) -> tuple[Any, ...]:
-        """The user's own functions among them."""
-        return tuple(part for part in (self._make, self._factor) if part is not None)
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether a step is one on whole vectors: plain SGD."""
-        return self._make is None and self.optimizer == "sgd"
-
-    def check_functions(self) -> None:
-        """Refuse an optimiser that nobody knows, and functions of a run from Python that are not here.
-
-        Raises:
-            ConfigError: Naming it.
-        """
-        if self._make is None and self.optimizer.lower() not in OPTIMIZERS:
-            raise unknown_name("optimizer", self.optimizer, OPTIMIZERS)
-        if self.schedule and self._factor is None:
-            raise ConfigError(f"local.schedule = {self.schedule!r} is a function of Python; give it as an object")
-        self.rate(0)
-
-    def rate(self, round_index: int) -> float:
-        """Return the learning rate of a round."""
-        with blaming(self._factor):
-            factor = 1.0 if self._factor is None else self._factor(round_index)
-        check_number(f"the factor that the schedule returned for round {round_index + 1}", factor, low=0, high=1e9)
-        return self.learning_rate * self.decay**round_index * factor
-
-    def make_optimizer(self, parameters: Iterable[nn.Parameter], rate: float) -> torch.optim.Optimizer:
-        """Return an optimiser of torch, with the learning rate of a round.
-
-        Raises:
-            ConfigError: If the user's own function returns something else, or momentum was given to one without.
-        """
-        if self._make is not None:
-            with blaming(self._make):
-                made = self._make(list(parameters))
-            if not isinstance(made, torch.optim.Optimizer):
-                raise ConfigError(f"{self.optimizer} returned {describe(made)}; expected a torch.optim.Optimizer")
-            for group in made.param_groups:
-                group["lr"] = group["lr"] * (rate / self.learning_rate)
-            return made
-        options = {"momentum": self.momentum} if self.momentum else {}
-        options |= {"weight_decay": self.weight_decay} if self.weight_decay else {}
-        try:
-            kind: Any = OPTIMIZERS[self.optimizer.lower()]  # Any: the base class takes no options
-            return kind(parameters, lr=rate, **options)
-        except TypeError:
-            raise ConfigError(
-                f"local.optimizer = {self.optimizer!r} does not take {' and '.join(options) or 'a learning rate alone'}; "
-                "leave that out, or give a function that makes the optimiser"
-            ) from None
-
-    def changed(self, **values: Any) -> "LocalSettings":
-        """Return a copy with values replaced; steps take the place of the epochs of a preset, and the other way round."""
-        for one, other in (("epochs", "steps"), ("steps", "epochs")):
-            if values.get(one) is not None:
-                values = {other: None} | values
-        made = super().changed(**values)
-        made._make = self._make if made.optimizer == self.optimizer else made._make
-        made._factor = self._factor if made.schedule == self.schedule else made._factor
+    Raises:
+        ConfigError: If the user's own function returns something else, or momentum was given to one without.
+    """
+    if settings.maker is not None:
+        with blaming(settings.maker):
+            made = settings.maker(list(parameters))
+        if not isinstance(made, torch.optim.Optimizer):
+            raise ConfigError(f"{settings.optimizer} returned {describe(made)}; expected a torch.optim.Optimizer")
+        for group in made.param_groups:
+            group["lr"] = group["lr"] * (rate / settings.learning_rate)
         return made
+    options = {"momentum": settings.momentum} if settings.momentum else {}
+    options |= {"weight_decay": settings.weight_decay} if settings.weight_decay else {}
+    try:
+        kind: Any = OPTIMIZERS[settings.optimizer.lower()]  # Any: the base class takes no options
+        return kind(parameters, lr=rate, **options)
+    except TypeError:
+        raise ConfigError(
+            f"local.optimizer = {settings.optimizer!r} does not take {' and '.join(options) or 'a learning rate alone'}; "
+            "leave that out, or give a function that makes the optimiser"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -289,7 +210,7 @@ def stepper(model: FlatModel, settings: LocalSettings, rate: float) -> Callable[
 
         return take_flat_step
     parameters = model.parameters()
-    optimizer = settings.make_optimizer(parameters, rate)
+    optimizer = make_optimizer(settings, parameters, rate)
 
     def take_step() -> None:
         if settings.clip_norm:

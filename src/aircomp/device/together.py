@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aircomp.device.local import LocalResult, LocalSettings, Samples, batch_indices, clip_factor, reduced, sgd_step
+from aircomp.device.local import LocalResult, Samples, batch_indices, clip_factor, reduced, sgd_step
+from aircomp.device.settings import LocalSettings
 from aircomp.device.update import FlatModel
 
 WIDTHS = {

@@ -12,41 +12,19 @@ The receiver's part is `decoders/analog_code.py`.
 
 from functools import partial
 from itertools import pairwise
-from typing import Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from aircomp.common.settings import Settings
+from aircomp.encode.settings import AnalogCodeSettings
 
-Form = Literal["systematic", "free"]
 QUIET = -3.0
 """Logarithm of the amplitude that the systematic form begins with beside the fragment."""
 LEAST_SNR = 1e-6
 """Of a device that a network is told of: one in a deeper fade sends as if it were this."""
 SMALL = 0.1
 """Fragments of mean energy one have entries about so large; the network sees them over it, their tails compressed."""
-
-
-class AnalogCodeSettings(Settings):
-    """The networks of a learned analog code."""
-
-    form: Form = "systematic"
-    """systematic: the parameters are sent as they are, and a network fills the other uses. free: the network makes all uses
-    of a slot, as in nomographic networks."""
-    width: int = Field(default=64, ge=1, le=4096)
-    """Units of each of the two hidden layers, on both sides."""
-    devices: int | None = Field(default=None, ge=1, le=1024)
-    """How many devices have networks of their own, each of which sees its device's SNR: nomographic networks as published. By
-    default one network serves any number of devices, and does not see their channels."""
-
-    @model_validator(mode="after")
-    def _check(self) -> "AnalogCodeSettings":
-        if self.devices is not None and self.form != "free":
-            raise ValueError(f"devices = {self.devices} is for form = 'free', but form = {self.form!r} was given")
-        return self
 
 
 class LinearOfEach(nn.Module):

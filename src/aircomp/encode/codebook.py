@@ -4,18 +4,19 @@ Summed codewords are `count(indices, n) @ codebook`: superposition needs only ho
 """
 
 import math
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
-from aircomp.common.checks import check_choice, check_generator, check_number
+from aircomp.common.checks import check_choice, check_number
 from aircomp.common.memory import check_memory
 from aircomp.common.rng import fixed_generator
+from aircomp.common.tensors import check_generator
+from aircomp.encode.settings import CodebookKind
 from aircomp.errors import ConfigError, ShapeError
 
-CodebookKind = Literal["gaussian", "bernoulli", "two-bases", "bases", "low-coherence", "low-coherence-real"]
 _STEPS, _STEP, _SHARPNESS = 300, 0.03, (1.0, 3.0)
 """Of the descent to low coherence: steps, their size, and how sharply the largest overlap counts, as powers of ten."""
 MOST_BASES, _FORMS = 9, 1000

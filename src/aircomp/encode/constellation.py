@@ -26,10 +26,9 @@ from torch import Tensor
 
 from aircomp.common import rng as rngs
 from aircomp.common.multisets import types
+from aircomp.encode.settings import MOST_TYPES
 from aircomp.errors import ConfigError
 
-MOST_LEVELS, MOST_TYPES = 8, 1001
-"""What constellations are searched for: more types leave points too near to each other to be of use."""
 DRAWN, STARTS, ROUNDS, STEPS, TIGHTEST = 256, 8, 16, 30, 48
 """Of the search: random constellations, how many of them are starts, how often conditions are looked at anew, gradient steps
 between, and how many conditions of each start are added."""

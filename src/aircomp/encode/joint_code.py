@@ -18,11 +18,10 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor, nn
 
-from aircomp.common.settings import Settings
 from aircomp.encode.energy import LEAST_NOISE, MOST_NOISE, SHORTEST, codeword_energies, scale_to_one
+from aircomp.encode.settings import JointCodeSettings
 
 NO_LEAN, LEAN_PER_E = 5.0, 0.6
 """The rule: up to this energy of the noise in a slot, over that of a codeword, no codeword leans; and by what all of them
@@ -38,13 +37,6 @@ FULL_FROM = 0.5
 LEAST_SHARE = 0.05
 """Of the mean popularity: what rarer codewords are taken for."""
 FEATURES, OUTPUTS = 7, 2
-
-
-class JointCodeSettings(Settings):
-    """The network of a joint code."""
-
-    width: int = Field(default=24, ge=1, le=1024)
-    """Units of each of its two hidden layers."""
 
 
 @dataclass(frozen=True)

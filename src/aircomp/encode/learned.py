@@ -1,39 +1,13 @@
 """The random-access codebook as something to learn (Sec. III-E, Codebook Representation)."""
 
 import math
-from typing import Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from aircomp.common.settings import Settings
-from aircomp.encode.codebook import CodebookKind, make_codebook
-
-
-class CodebookSettings(Settings):
-    """Where the codebook starts and how it is learned."""
-
-    start: CodebookKind = "two-bases"
-    """Codebook before the first step (paper: gaussian; two orthonormal bases are better before and after training)."""
-    form: Literal["product", "single", "fixed"] = "product"
-    """What training moves. product: base codewords and a transform, as in SimVQ (the paper's). single: one matrix. fixed:
-    nothing."""
-    noise_follows: bool = False
-    """Whether gradients tell it that noise follows the power that arrives, as under the `slot` and `round` SNR it does.
-    Codewords then learn to cancel in the mean over devices, which costs power and tells nothing of the counts (paper: no)."""
-    common: float = Field(default=0.0, ge=0, lt=1)
-    """Share of each codeword's energy in one direction that all have in common and nothing else has (paper: 0). Whatever
-    devices choose, it adds up to their number, which training would otherwise hide."""
-
-    @model_validator(mode="after")
-    def _check(self) -> "CodebookSettings":
-        if self.noise_follows and self.form == "fixed":
-            raise ValueError(
-                "noise_follows is on, but form = 'fixed' has no gradients; turn it off, or learn the codebook"
-            )
-        return self
+from aircomp.encode.codebook import make_codebook
+from aircomp.encode.settings import CodebookSettings
 
 
 class LearnedCodebook(nn.Module):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,11 +17,11 @@ from aircomp.common.interrupt import deferred, unheard_by_children
 from aircomp.common.threads import one_thread
 from aircomp.data.samples import distinct_tensors, share_memory
 from aircomp.device.local import LocalResult
+from aircomp.engines import Engine
 from aircomp.engines.trainer import Task, Trainer, in_order
 from aircomp.engines.worker import begin
 from aircomp.errors import AirCompError
 
-Engine = Literal["serial", "processes", "ray"]
 PATIENCE = 0.1
 """Seconds until Ctrl-C is noticed while workers are waited for."""
 

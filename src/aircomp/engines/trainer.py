@@ -18,7 +18,8 @@ from torch.nn.functional import cross_entropy
 
 from aircomp.common import rng as rngs
 from aircomp.data.samples import Samples
-from aircomp.device.local import LocalResult, LocalSettings, Objective, batch_sizes, train
+from aircomp.device.local import LocalResult, Objective, batch_sizes, train
+from aircomp.device.settings import LocalSettings
 from aircomp.device.together import WideModel, can_widen, train_together
 from aircomp.device.update import FlatModel
 from aircomp.errors import AirCompError, ConfigError, ShapeError, TrainingDiverged

@@ -10,35 +10,19 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import nn
 
 from aircomp.common import results
 from aircomp.common import rng as rngs
-from aircomp.common.settings import Settings
 from aircomp.common.threads import one_thread
 from aircomp.data.augment import random_crop_flip
 from aircomp.data.images import ImageData
 from aircomp.errors import ConfigError
 from aircomp.federation.evaluate import evaluate
+from aircomp.federation.settings import CentralSettings
 from aircomp.federation.start import save_model
 
 OnEpoch = Callable[[int, float], None]
-
-
-class CentralSettings(Settings):
-    """SGD with one cycle of the learning rate; the defaults take the paper's ResNet at half resolution to .80."""
-
-    epochs: int = Field(default=6, ge=1, le=10_000)
-    """Passes over all training images."""
-    batch_size: int = Field(default=128, ge=2, le=10**6)
-    """Images of one step."""
-    learning_rate: float = Field(default=0.3, gt=0, le=1000)
-    """Highest learning rate of the cycle."""
-    momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Momentum, after Nesterov."""
-    weight_decay: float = Field(default=5e-4, ge=0, le=1)
-    """L2 penalty."""
 
 
 def train_centrally(

@@ -4,28 +4,18 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from aircomp.channel import make_channel
-from aircomp.channel.power import COHERENT
-from aircomp.channel.settings import BlockFadingSettings
-from aircomp.common.checks import check_device
+from aircomp.channel.make import make_channel
+from aircomp.channel.settings import COHERENT, BlockFadingSettings
 from aircomp.common.settings import given_paths
+from aircomp.common.tensors import check_device
 from aircomp.errors import ConfigError
-from aircomp.federation.experiment import Buffers, Experiment, load_experiment
+from aircomp.federation.experiment import Buffers, Experiment, full_name, load_experiment
 from aircomp.federation.own import check_parts, own_name
 from aircomp.federation.participation import check_participation, clipped
 from aircomp.schemes.base import Scheme
 from aircomp.schemes.outputs import Vote
 from aircomp.schemes.registry import scheme_class
 
-SHORT_NAMES = {
-    "uplink": "uplink.name",
-    "channel": "channel.kind",
-    "snr_db": "channel.snr_db",
-    "snr_reference": "channel.snr_reference",
-    "aggregator": "aggregate.rule",
-    "layer": "uplink.layer",
-}
-"""Keywords of `simulate` that stand for a setting further down."""
 OF_THE_RADIO = ("channel", "power")
 """Groups of settings that have no effect on an uplink without radio."""
 
@@ -235,11 +225,6 @@ def _without_effect(experiment: Experiment) -> list[tuple[str, str]]:
         if useless
         for place in ([places] if isinstance(places, str) else places)
     ]
-
-
-def full_name(name: str) -> str:
-    """Return the path of a setting that has a short name; others are themselves."""
-    return SHORT_NAMES.get(name, name)
 
 
 def _full_names(overrides: dict[str, Any]) -> dict[str, Any]:

@@ -3,78 +3,21 @@
 A preset is a TOML file that reads like the set-up paragraph of a paper; unknown keys are errors.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from aircomp.aggregation import aggregator_names
-from aircomp.aggregation.readout import Readout
-from aircomp.channel import ChannelSettings, PowerSettings
-from aircomp.common.settings import Presets, Settings, Tagged, absolute
-from aircomp.data.partition import PartitionSettings
-from aircomp.device.corrupt import CorruptionSettings
-from aircomp.device.feedback import FeedbackSettings
-from aircomp.device.local import LocalSettings
-from aircomp.engines.local import Engine
-from aircomp.federation.models import ModelSettings
-from aircomp.federation.own import OwnParts
-from aircomp.federation.participation import ParticipationSettings
-from aircomp.quantize.fragment import FragmentSettings
-from aircomp.schemes.base import SchemeSettings
-from aircomp.schemes.registry import scheme_class
-from aircomp.server.step import ServerSettings
-
-
-class DataSettings(Settings):
-    """What the devices hold."""
-
-    name: str = "digits"
-    """digits, mnist, fashion-mnist or cifar10."""
-    augment: bool = False
-    """Random crop with padding 4 and horizontal flip, as usual for CIFAR-10."""
-
-
-class DevicesSettings(Settings):
-    """The devices of the federation."""
-
-    total: int = Field(default=40, ge=1, le=1_000_000)
-    """Number of devices, K_t in the paper."""
-
-
-class AggregateSettings(Tagged):
-    """How the received messages become one update."""
-
-    TAG: ClassVar[str] = "rule"
-
-    rule: str = "mean"
-    """Aggregation rule; `aircomp.aggregator_names()` lists them."""
-    readout: Readout = "auto"
-    """What the mean is formed of. integers: the decoded counts (the paper's). soft: their posterior means. norm: the
-    soft mean, scaled to the norm of the integers' mean. unbiased: the soft mean, lengthened to the length that the
-    true mean has on average; it learns fastest at low SNR. auto: integers for amp-da and amp-da-net, as published,
-    and for every rule but the mean; otherwise unbiased."""
-
-    @classmethod
-    def alternatives(cls) -> Mapping[str, type[Tagged]]:
-        """Return the settings of every rule."""
-        return {name: TrimmedRule if name in TRIMMED else PlainRule for name in aggregator_names()}
-
-
-class PlainRule(AggregateSettings):
-    """Rules with nothing to set."""
-
-
-class TrimmedRule(AggregateSettings):
-    """Rules that leave out what lies far from the rest."""
-
-    keep: float = Field(default=0.8, ge=0.01, le=1)
-    """Share of the mass that is kept; 0.8 in the paper."""
-
-
-TRIMMED = ("trimmed-mean", "coordinate-trimmed-mean")
-
+from aircomp.aggregation.settings import AggregateSettings
+from aircomp.channel.settings import ChannelSettings, PowerSettings
+from aircomp.common.settings import Presets, Settings, absolute
+from aircomp.data.settings import PartitionSettings
+from aircomp.device.settings import CorruptionSettings, FeedbackSettings, LocalSettings
+from aircomp.engines import Engine
+from aircomp.federation.settings import DataSettings, DevicesSettings, ModelSettings, OwnParts, ParticipationSettings
+from aircomp.quantize.settings import FragmentSettings
+from aircomp.schemes.settings import SCHEMES, SchemeSettings
+from aircomp.server.settings import ServerSettings
 
 Buffers = Literal["average", "local", "recomputed", "estimated"]
 
@@ -174,9 +117,25 @@ class Experiment(Settings):
     def applied_snr_db(self) -> float | None:
         """The SNR that the channel has; None where there is no channel, or one of the user's own."""
         named = not self.own.uplink and not self.own.decoder
-        noiseless = (named and not scheme_class(self.uplink.name).uses_radio) or self.own.channel
+        noiseless = (named and not SCHEMES[self.uplink.name].uses_radio) or self.own.channel
         return None if noiseless else self.channel.snr_db
 
 
 PRESETS = Presets(Experiment, "presets")
 preset_names, load_experiment, read_toml = PRESETS.names, PRESETS.load, PRESETS.read
+
+
+SHORT_NAMES = {
+    "uplink": "uplink.name",
+    "channel": "channel.kind",
+    "snr_db": "channel.snr_db",
+    "snr_reference": "channel.snr_reference",
+    "aggregator": "aggregate.rule",
+    "layer": "uplink.layer",
+}
+"""Keywords of `simulate` that stand for a setting further down."""
+
+
+def full_name(name: str) -> str:
+    """Return the path of a setting that has a short name; others are themselves."""
+    return SHORT_NAMES.get(name, name)

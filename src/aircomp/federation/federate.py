@@ -6,45 +6,34 @@ from typing import Any, Literal
 
 from torch import nn
 
-from aircomp.channel import Awgn, Fading
+from aircomp.aggregation.settings import AggregateSettings, TrimmedRule
+from aircomp.channel.awgn import Awgn
+from aircomp.channel.fading import Fading
 from aircomp.channel.settings import ChannelSettings
 from aircomp.common.artefact import config_hash
-from aircomp.common.checks import (
-    check_callable,
-    check_device,
-    check_numbers,
-    check_path,
-    check_type,
-    describe,
-    part_name,
-)
+from aircomp.common.checks import check_callable, check_numbers, check_path, check_type, describe, part_name
 from aircomp.common.memory import check_memory
+from aircomp.common.tensors import check_device
 from aircomp.data.clients import clients_of
 from aircomp.data.samples import Collate, Samples, as_samples
-from aircomp.device.corrupt import CorruptionSettings
-from aircomp.device.feedback import FeedbackSettings
-from aircomp.device.local import LocalSettings, Loss, Objective, Step
+from aircomp.device.local import Loss, Objective, Step, check_functions
+from aircomp.device.settings import CorruptionSettings, FeedbackSettings, LocalSettings
 from aircomp.device.update import FlatModel
-from aircomp.engines.local import Engine
+from aircomp.engines import Engine
 from aircomp.engines.trainer import BASE_STATION
 from aircomp.errors import ConfigError
 from aircomp.federation.configure import check_buffers
-from aircomp.federation.experiment import AggregateSettings, Buffers, DevicesSettings, Experiment, TrimmedRule
+from aircomp.federation.experiment import Buffers, Experiment
 from aircomp.federation.needs import memory_needs
-from aircomp.federation.own import OwnParts, copy_model, idle_parameters, layout_hash, own_name, samples_hash
-from aircomp.federation.participation import (
-    ParticipationSettings,
-    Uniform,
-    check_participation,
-    clipped,
-    most_active,
-)
+from aircomp.federation.own import copy_model, idle_parameters, layout_hash, own_name, samples_hash
+from aircomp.federation.participation import check_participation, clipped, most_active
 from aircomp.federation.round import Transform
 from aircomp.federation.run import OnRound, Parts, Simulation, execute, weights_of
+from aircomp.federation.settings import DevicesSettings, OwnParts, ParticipationSettings, Uniform
 from aircomp.link import Link
 from aircomp.measure.scores import Metric
 from aircomp.schemes.base import check_devices
-from aircomp.server.step import ServerSettings
+from aircomp.server.settings import ServerSettings
 
 
 def federate(
@@ -145,7 +134,7 @@ def federate(
     tested = None if test is None else as_samples("test", test, collate)
     shares = _shares(weights, holders, total)
     local = local or LocalSettings()
-    local.check_functions()
+    check_functions(local)
     module = copy_model(model).to(device)
     idle = idle_parameters(module, holders[0], objective, seed=seed, device=device)
     flat = FlatModel(module, idle=idle)

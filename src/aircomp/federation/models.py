@@ -5,64 +5,18 @@ Any `nn.Module` that maps images to logits can take their place.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Shaped
-from pydantic import Field
 from torch import Tensor, nn
 
 from aircomp.common.memory import check_memory
-from aircomp.common.settings import Tagged
+from aircomp.federation.settings import ModelSettings, Norm, ResNetSettings, VggSettings
 
-Norm = Literal["batch", "group"]
 USUAL_WIDTH = {"digits-cnn": 16, "mnist-cnn": 16, "resnet": 16, "vgg": 32}
 """Width of each model as published (ours for digits and MNIST)."""
-
-
-class ModelSettings(Tagged):
-    """Which model to train."""
-
-    TAG: ClassVar[str] = "name"
-
-    name: str = "digits-cnn"
-    """digits-cnn, mnist-cnn, resnet (the paper's) or vgg (the paper's second model, on which no layer was trained)."""
-    width: int | None = Field(default=None, ge=1, le=1024)
-    """Channels of the first stage, the others scale with it; by default as published: 16 in resnet, 32 in vgg."""
-
-
-class DigitsCnnSettings(ModelSettings):
-    """A small network for digits."""
-
-    name: Literal["digits-cnn"] = "digits-cnn"
-
-
-class MnistCnnSettings(ModelSettings):
-    """The same network for images of 28×28 pixels."""
-
-    name: Literal["mnist-cnn"] = "mnist-cnn"
-
-
-class VggSettings(ModelSettings):
-    """The paper's second model."""
-
-    name: Literal["vgg"] = "vgg"
-    norm: Norm = "batch"
-    """Normalisation: batch (the paper's) or group, which has no buffers outside the radio."""
-
-
-class ResNetSettings(ModelSettings):
-    """The paper's model."""
-
-    name: Literal["resnet"] = "resnet"
-    blocks: int = Field(default=3, ge=1, le=64)
-    """Residual blocks of each stage (paper: 3)."""
-    stem_stride: int = Field(default=1, ge=1, le=4)
-    """Stride of the first convolution (paper: 1). With 2 the model sees images at half their resolution and runs four times
-    as fast."""
-    norm: Norm = "batch"
-    """Normalisation: batch (the paper's) or group, which has no buffers outside the radio."""
 
 
 class Normalize(nn.Module):

@@ -3,7 +3,7 @@
 import math
 
 from aircomp.federation.experiment import Experiment
-from aircomp.federation.participation import Bernoulli, Fixed, ParticipationSettings, Uniform
+from aircomp.federation.settings import Bernoulli, Fixed, ParticipationSettings, Uniform
 from aircomp.quantize.fragment import num_slots
 
 FLOAT, INTEGER = 4, 8  # bytes

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from aircomp.common import artefact
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_callable, check_methods, describe, part_name
-from aircomp.common.settings import Settings
+from aircomp.common.tensors import expect_tensor, read_tensors, tensor_hash, write_tensors
 from aircomp.data.images import ImageData
 from aircomp.data.samples import Samples, TensorSamples, distinct_tensors, first_batch
 from aircomp.device.local import Objective, moved, pair_of
@@ -29,41 +29,6 @@ PRECISIONS = (torch.float32, torch.bfloat16, torch.float16)
 """Of parameters that can be trained; all are sent as float32."""
 FIXED = "fixed.safetensors"
 """File of a checkpoint with what training does not move: frozen parameters, counters."""
-
-
-class OwnParts(Settings):
-    """The parts that came from Python as objects, by the name of their class or function; empty where none did.
-
-    A run is resumed with the same ones only, and no command line can repeat it.
-    """
-
-    model: str = ""
-    layout: str = ""
-    """Hash of the model's parameter and buffer names, shapes and types, and of which are sent."""
-    dataset: str = ""
-    samples: str = ""
-    """Hash of the dataset's images and labels."""
-    uplink: str = ""
-    decoder: str = ""
-    channel: str = ""
-    aggregator: str = ""
-    before: str = ""
-    after: str = ""
-    loss: str = ""
-    step: str = ""
-    collate: str = ""
-    metrics: str = ""
-    weights: str = ""
-    """Hash of the weights of clients, where they are numbers."""
-
-    @property
-    def names(self) -> dict[str, str]:
-        """Return the parts that there are, without the hashes."""
-        return {name: getattr(self, name) for name in PARTS if getattr(self, name)}
-
-
-PARTS = tuple(name for name in OwnParts.model_fields if name not in ("layout", "samples", "weights"))
-"""What a user may bring along: the keywords of `simulate`."""
 
 
 def own_name(part: Any) -> str:
@@ -213,7 +178,7 @@ def samples_hash(holders: Mapping[int, Samples], test: Samples | None) -> str:
     everything = [*holders.values(), *([] if test is None else [test])]
     rows = [samples.indices for samples in everything if isinstance(samples, TensorSamples)]
     sizes = torch.tensor([len(samples) for samples in everything])
-    return artefact.tensor_hash(sizes, *rows, *distinct_tensors(everything))[:16]
+    return tensor_hash(sizes, *rows, *distinct_tensors(everything))[:16]
 
 
 @contextmanager
@@ -252,7 +217,7 @@ def layout_hash(model: FlatModel) -> str:
 def save_fixed(checkpoint: Path, model: FlatModel) -> None:
     """Write what training does not move, once, at the start of a run."""
     if fixed := model.fixed():
-        artefact.write_tensors(checkpoint / FIXED, {name: tensor.clone() for name, tensor in fixed.items()})
+        write_tensors(checkpoint / FIXED, {name: tensor.clone() for name, tensor in fixed.items()})
 
 
 @torch.no_grad()
@@ -261,7 +226,7 @@ def load_fixed(checkpoint: Path, model: FlatModel) -> None:
     if not (fixed := model.fixed()):
         return
     path = checkpoint / FIXED
-    saved, _ = artefact.read_tensors(path)
+    saved, _ = read_tensors(path)
     for name, tensor in fixed.items():
         remedy = "start anew with --overwrite"
-        tensor.copy_(artefact.expect_tensor(path, saved, name, tensor.dtype, tensor.shape, remedy, finite=False))
+        tensor.copy_(expect_tensor(path, saved, name, tensor.dtype, tensor.shape, remedy, finite=False))

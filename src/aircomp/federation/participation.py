@@ -1,78 +1,10 @@
 """Which devices take part in a round (Sec. II; Sec. IV draws their number uniformly from 7 to 13 of 40)."""
 
-from pathlib import Path
-from typing import Any, Literal
-
 import torch
-from pydantic import Field, field_validator, model_validator
 
 from aircomp.common.artefact import read_text
-from aircomp.common.settings import Tagged, absolute
 from aircomp.errors import ArtefactError, ConfigError
-
-MOST_DEVICES = 1_000_000
-"""Of a federation."""
-
-
-class ParticipationSettings(Tagged):
-    """How the active devices of a round are chosen; alternatives take their values in order, too: `Uniform(7, 13)`."""
-
-    kind: str = "uniform"
-    """uniform: a random number of random devices; fixed: always the same number; bernoulli: each device by chance;
-    trace: from a file."""
-
-    def __new__(cls, *given: Any, **values: Any) -> "ParticipationSettings":  # Any: pydantic checks the types
-        """Make the alternative that values name."""
-        return super().__new__(cls, **values)
-
-    def __init__(self, *given: Any, **values: Any):
-        names = [name for name in type(self).model_fields if name != self.TAG]
-        if len(given) > len(names):
-            raise ConfigError(f"{type(self).__name__} was given {len(given)} values; expected {', '.join(names)}")
-        super().__init__(**dict(zip(names, given, strict=False)), **values)
-
-
-class Uniform(ParticipationSettings):
-    """A random number of random devices."""
-
-    kind: Literal["uniform"] = "uniform"
-    low: int = Field(default=7, ge=0, le=MOST_DEVICES)
-    """The least number of active devices (paper: 7)."""
-    high: int = Field(default=13, ge=0, le=MOST_DEVICES)
-    """The greatest number of active devices, included (paper: 13)."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "Uniform":
-        if self.low > self.high:
-            raise ValueError(f"low = {self.low} is above high = {self.high}; exchange them")
-        return self
-
-
-class Fixed(ParticipationSettings):
-    """Always the same number of random devices."""
-
-    kind: Literal["fixed"] = "fixed"
-    number: int = Field(default=10, ge=0, le=MOST_DEVICES)
-    """The number of active devices."""
-
-
-class Bernoulli(ParticipationSettings):
-    """Each device by chance."""
-
-    kind: Literal["bernoulli"] = "bernoulli"
-    probability: float = Field(default=0.25, ge=0, le=1)
-    """The probability that a device is active."""
-
-
-class Trace(ParticipationSettings):
-    """From a file."""
-
-    kind: Literal["trace"] = "trace"
-    trace: Path
-    """A text file. Line t holds the ids of the devices active in round t, separated by spaces; after the last line it starts
-    over."""
-
-    _absolute = field_validator("trace")(absolute)
+from aircomp.federation.settings import Bernoulli, Fixed, ParticipationSettings, Trace, Uniform
 
 
 def active_devices(

@@ -3,10 +3,12 @@
 from jaxtyping import Int
 from torch import Tensor
 
-from aircomp.aggregation import Rule
-from aircomp.channel import Channel, make_channel
+from aircomp.aggregation.rules import Rule
+from aircomp.aggregation.settings import TrimmedRule
+from aircomp.channel.base import Channel
+from aircomp.channel.make import make_channel
 from aircomp.decoders.base import Decoder
-from aircomp.federation.experiment import Experiment, TrimmedRule
+from aircomp.federation.experiment import Experiment
 from aircomp.link import Link, context_for
 from aircomp.schemes.base import Scheme
 from aircomp.schemes.digital.counting import with_decoder

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from aircomp.common import rng as rngs
 from aircomp.common.boundary import ask
-from aircomp.common.checks import all_finite, describe
+from aircomp.common.checks import describe
+from aircomp.common.tensors import all_finite
 from aircomp.device.corrupt import corrupt, corrupted_devices
 from aircomp.device.feedback import add_memory, feedback_ratio, remember
 from aircomp.device.local import LocalResult

@@ -11,8 +11,8 @@ from typing import Any
 from torch import nn
 from torch.utils.data import Dataset
 
-from aircomp.aggregation import Rule
-from aircomp.channel import Channel
+from aircomp.aggregation.rules import Rule
+from aircomp.channel.base import Channel
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_callable, check_path, check_type
 from aircomp.common.memory import check_memory
@@ -21,7 +21,7 @@ from aircomp.data.images import ImageData, check_images, from_torch, load
 from aircomp.data.partition import Partition, split
 from aircomp.data.samples import Samples, TensorSamples
 from aircomp.decoders.base import Decoder
-from aircomp.device.local import Objective
+from aircomp.device.local import Objective, check_functions
 from aircomp.device.update import FlatModel
 from aircomp.engines.trainer import BASE_STATION
 from aircomp.errors import ConfigError
@@ -103,7 +103,7 @@ def simulate(
     experiment = configure(preset, overrides, {name: part for name, part in own.items() if part is not None})
     check_overrides(experiment, overrides)
     check_phase(experiment)
-    experiment.local.check_functions()
+    check_functions(experiment.local)
     data = _dataset(dataset, experiment, data_dir)
     raw = isinstance(dataset, tuple)
     module = build_model(experiment, data) if model is None else _own_model(model, None if raw else data)

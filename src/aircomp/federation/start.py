@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import nn
 
-from aircomp.common.artefact import expect_tensor, read_tensors, write_tensors
+from aircomp.common.tensors import expect_tensor, read_tensors, write_tensors
 from aircomp.errors import ArtefactError
 
 MODEL_FILE = "model.safetensors"

@@ -14,7 +14,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.common.artefact import expect_tensor, read_metadata, read_tensors, write_tensors
+from aircomp.common.tensors import expect_tensor, read_metadata, read_tensors, write_tensors
 from aircomp.errors import ArtefactError
 from aircomp.server.step import ServerState
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
 from aircomp.decoders.analog_code import SumEstimator, inputs_of, outputs_of
-from aircomp.encode.analog_code import AnalogCodeSettings, AnalogEncoder, network
+from aircomp.encode.analog_code import AnalogEncoder, network
+from aircomp.encode.settings import AnalogCodeSettings
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer.files import REMEDY, filled, read_layer, read_own_or_bundled, write_layer
 

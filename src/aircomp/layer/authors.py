@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.common.checks import check_type
-from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetSettings
+from aircomp.decoders.net.amp_da_net import AmpDaNet
+from aircomp.decoders.settings import AmpDaNetSettings
 from aircomp.errors import ArtefactError, ConfigError
 
 SCALARS = {

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
-from aircomp.common.artefact import expect_tensor
+from aircomp.common.tensors import expect_tensor
 from aircomp.decoders.fading.blind_net import BlindNet
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ArtefactError

@@ -16,13 +16,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 import aircomp
-from aircomp.common.artefact import expect_tensor, read_json, read_tensors, tensor_hash, write_json, write_tensors
-from aircomp.common.checks import check_choice, check_device, check_path, check_tensor, check_type
+from aircomp.common.artefact import read_json, write_json
+from aircomp.common.checks import check_choice, check_path, check_type
 from aircomp.common.snr import SnrReference
+from aircomp.common.tensors import check_device, check_tensor, expect_tensor, read_tensors, tensor_hash, write_tensors
 from aircomp.decoders.base import Decoded, Known, check_codebook
-from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
-from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder, GampNetSettings
+from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder
+from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder
 from aircomp.decoders.net.trace import NetState
+from aircomp.decoders.settings import AmpDaNetSettings, GampNetSettings
 from aircomp.errors import AirCompError, ArtefactError, ConfigError, ShapeError
 from aircomp.layer import zoo
 from aircomp.layer.authors import from_authors

@@ -25,7 +25,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aircomp.common.artefact import MOST_TENSOR_BYTES, check_file, check_writable, write_atomically
+from aircomp.common.artefact import check_file, check_writable, write_atomically
+from aircomp.common.tensors import MOST_TENSOR_BYTES
 from aircomp.decoders.amp.prior import Moments, reach_for
 from aircomp.decoders.amp.steps import MIN_NOISE, AmpState, PreparedCodebook
 from aircomp.decoders.net.blocks import (
@@ -41,7 +42,7 @@ from aircomp.decoders.net.cnn import Cnn, Workspace
 from aircomp.decoders.net.gamp_net import GampNet
 from aircomp.decoders.net.tempered import CountTable, posterior_around_modes
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 
 Format = Literal["onnx", "torch"]
 SUFFIX: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}

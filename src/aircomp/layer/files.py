@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import aircomp
-from aircomp.common.artefact import expect_tensor, read_json, read_tensors, tensor_hash, write_json, write_tensors
+from aircomp.common.artefact import read_json, write_json
 from aircomp.common.checks import check_path
+from aircomp.common.tensors import expect_tensor, read_tensors, tensor_hash, write_tensors
 from aircomp.errors import ArtefactError
 
 MOST_BYTES = 2**28

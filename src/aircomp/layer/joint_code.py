@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from aircomp.common import rng as rngs
-from aircomp.encode.joint_code import JointCode, JointCodeSettings
+from aircomp.encode.joint_code import JointCode
+from aircomp.encode.settings import JointCodeSettings
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer.files import filled, read_layer, read_own_or_bundled, write_layer
 

@@ -11,29 +11,14 @@ energy tend to come first, so `order = "none"` is no shuffled codebook.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.errors import ShapeError
-from aircomp.quantize.fragment import FragmentSettings
 from aircomp.quantize.nearest import check_finite, nearest, power_of_two_scale
-
-
-class QuantizeSettings(FragmentSettings):
-    """How updates become codeword indices."""
-
-    num_codewords: int = Field(default=128, ge=2, le=32767)
-    """Size of the codebook (paper: n = 128); indices are stored in 16 bits at most."""
-    order: Literal["popularity", "none", "cosine"] = "popularity"
-    """Order of the codewords: most popular first, as the seeding found them, or similar directions side by side."""
-    lloyd_iterations: int = Field(default=0, ge=0, le=10_000)
-    """Refinements after k-means++. More fit the base station's data, not the devices' (paper: none)."""
-    curvature_aware: bool = False
-    """Cluster in a space where directions of low variance weigh more."""
+from aircomp.quantize.settings import QuantizeSettings
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,9 @@
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor
 
-from aircomp.common.settings import Settings
 from aircomp.errors import ConfigError, ShapeError
-
-
-class FragmentSettings(Settings):
-    """How updates are cut into fragments, one for every slot of the digital link."""
-
-    fragment_length: int = Field(default=20, ge=1, le=65_536)
-    """Entries of one fragment (paper: d = 20)."""
 
 
 def num_slots(num_params: int, fragment_length: int) -> int:

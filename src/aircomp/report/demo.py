@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from aircomp.channel.awgn import superpose, transmit
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.layer.zoo import PAPER
 from aircomp.measure.fields import label_of
 from aircomp.report.explain import Trace, decoded_figure, example_round, trace_slot

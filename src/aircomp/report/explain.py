@@ -13,7 +13,7 @@ from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.decoders.rounding import round_to_sum
 from aircomp.encode.codebook import count
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.measure.fields import label_of
 from aircomp.measure.metrics import count_accuracy
 from aircomp.report.figures import bars, heatmap, lines

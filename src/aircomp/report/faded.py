@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
-from aircomp.channel import ChannelSettings, PowerSettings, make_channel
 from aircomp.channel.base import Csi
+from aircomp.channel.make import make_channel
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.channel.signal import slot_blocks
 from aircomp.common import rng as rngs
 from aircomp.common.packing import pack

@@ -10,7 +10,7 @@ from typing import Any
 from aircomp.common.artefact import read_json, read_lines
 from aircomp.common.results import Row
 from aircomp.errors import ArtefactError
-from aircomp.federation.own import PARTS
+from aircomp.federation.settings import PARTS
 from aircomp.report.page import cell_text
 
 

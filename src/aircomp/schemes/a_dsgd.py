@@ -23,7 +23,6 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Inexact, Int
-from pydantic import Field
 from scipy.linalg import hadamard
 from torch import Tensor
 
@@ -34,23 +33,17 @@ from aircomp.decoders.sparse import recover
 from aircomp.encode.carrier import Carrier, make_rotation
 from aircomp.errors import ConfigError
 from aircomp.quantize.fragment import num_slots, split
-from aircomp.schemes.base import Broadcast, MeanScheme, Memory, PilotedSettings, Private, SchemeContext, Sent, new_seed
+from aircomp.schemes.base import Broadcast, MeanScheme, Memory, Private, SchemeContext, Sent, new_seed
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import ADsgdSettings
 
 BLOCK = 2048
 """Parameters that share their sums; a power of two."""
 LEAST_WEIGHT, SILENT = 1e-3, 0.05
 """The least sum of amplitudes that a sum is divided by, and the least share of the largest one: with less nobody spoke in a
 block, and what is heard there is noise."""
-
-
-class ADsgdSettings(PilotedSettings):
-    """Options of A-DSGD."""
-
-    keep: float = Field(default=0.5, gt=0, le=1)
-    """How many parameters of a block a device keeps, over the number of its sums."""
 
 
 @dataclass(frozen=True)
@@ -177,4 +170,5 @@ class ADsgd(MeanScheme):
 class CaDsgd(ADsgd):
     """`a-dsgd` over fading."""
 
+    settings_class = ADsgdSettings
     power_control = ("inversion", "a-dsgd")

@@ -24,11 +24,9 @@ Messages are not quantised. A slot above the peak limit is sent at the limit. Th
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Inexact, Int
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
@@ -42,37 +40,18 @@ from aircomp.schemes.base import (
     Broadcast,
     MeanScheme,
     Memory,
-    PilotedSettings,
     Private,
     SchemeContext,
-    SchemeSettings,
     Sent,
     new_seed,
 )
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import AnalogSettings, SchemeSettings, UncodedSettings
 
-NO_PEAK = 1e12
-"""A limit that no slot reaches, not even if all energy of ten thousand devices and ten million slots were in one."""
 LEAST_DEVICES = 0.5
 """The least number of devices that a sum is divided by; fewer would round to none."""
-
-
-class UncodedSettings(PilotedSettings):
-    """Options of analog transmission."""
-
-    estimate: Literal["unbiased", "lmmse"] = "unbiased"
-    """unbiased: the received mean is taken as it is. lmmse: each layer is shrunk by its share of noise."""
-    peak: float = Field(default=NO_PEAK, ge=1, le=1e12)
-    """The most energy of a device in a slot, where the mean is one; no limit by default."""
-
-
-class AnalogSettings(UncodedSettings):
-    """Options of analog transmission with a gain for every layer."""
-
-    gains: Literal["layer", "equal"] = "layer"
-    """layer: layers with small updates are sent louder. equal: all layers have the same gain."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +191,8 @@ class Analog(Uncoded):
 class Baa(Uncoded):
     """Broadband analog aggregation: one gain for all."""
 
+    settings_class = UncodedSettings
+
 
 @scheme(
     "cotaf",
@@ -224,6 +205,7 @@ class Baa(Uncoded):
 class Cotaf(Uncoded):
     """The device with the most energy spends the nominal one."""
 
+    settings_class = UncodedSettings
     capped, side_information = True, LARGEST_ENERGY
 
 
@@ -238,6 +220,7 @@ class Cotaf(Uncoded):
 class FedOta(Uncoded):
     """`baa` behind a beam of the base station."""
 
+    settings_class = UncodedSettings
     power_control = ("beamforming", "baa")
 
 

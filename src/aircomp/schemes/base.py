@@ -16,24 +16,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import BeforeValidator, Field
 from torch import Tensor
 
-from aircomp.aggregation.readout import Readout
+from aircomp.aggregation.settings import Readout
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import Signal, slot_blocks
-from aircomp.common.settings import Tagged, absolute
 from aircomp.common.snr import SnrReference
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.layer.zoo import is_name
 from aircomp.measure.metrics import vector_nmse
-from aircomp.quantize.fragment import FragmentSettings
 from aircomp.schemes.outputs import Mean, Output
+from aircomp.schemes.settings import PlainSettings, SchemeSettings
 from aircomp.schemes.wire import from_wire, to_wire
 
 if TYPE_CHECKING:
@@ -217,64 +213,6 @@ def new_seed(rng: torch.Generator) -> Int[Tensor, ""]:
 def error_of_mean(sent: Sent, found: Float[Tensor, " params"]) -> dict[str, float]:
     """Compare a mean with that of what devices sent: all that schemes without counts have to diagnose."""
     return {"update_nmse": vector_nmse(sent.reconstruction.mean(dim=0), found)}
-
-
-class SchemeSettings(Tagged):
-    """What every scheme has; the alternatives are those of the registry."""
-
-    TAG = "name"
-
-    name: str = "ideal"
-    """The scheme; `aircomp schemes` lists them."""
-
-    @classmethod
-    def alternatives(cls) -> Mapping[str, type[Tagged]]:
-        """Return the settings of every scheme."""
-        from aircomp.schemes.registry import SettingsByName  # it imports this file
-
-        return SettingsByName()
-
-    @classmethod
-    def tags(cls) -> list[str]:
-        """Return the schemes that have these settings."""
-        from aircomp.schemes.registry import tags_of  # it imports this file
-
-        return tags_of(cls)
-
-
-class PlainSettings(SchemeSettings):
-    """Of schemes with nothing to set."""
-
-
-def _absolute(given: object) -> object:  # before validation: as a path, "./128x64" would be the name "128x64"
-    return absolute(Path(given)) if isinstance(given, str | Path) and not is_name(given) else given
-
-
-LayerPath = Annotated[Path | None, BeforeValidator(_absolute)]
-"""A directory of something trained, or the name of a layer of the package; None: the package's."""
-
-
-class SlotSettings(SchemeSettings):
-    """Schemes that fill the slots of the digital link, so that all of them take the same channel uses for an update."""
-
-    quantize: FragmentSettings = FragmentSettings()
-    codeword_length: int = Field(default=64, ge=1, le=65_536)
-    """Real channel uses of one slot (paper: l = 64)."""
-
-    @property
-    def fragment_length(self) -> int:
-        """Parameters that the digital link puts into a slot."""
-        return self.quantize.fragment_length
-
-
-class PilotedSettings(SlotSettings):
-    """Schemes that learn the number of devices from pilots."""
-
-    pilots: int | None = Field(default=None, ge=1, le=10**6)
-    """Slots in which every device sends the same known sequence, which tells the number of devices. By default one slot in
-    fifty, from 4 to 64; with fading at least one in every block."""
-    interleave: bool = False
-    """Whether parameters from all over the update share a slot, which lowers the peaks of the signal."""
 
 
 class Scheme(ABC):

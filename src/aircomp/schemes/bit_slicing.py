@@ -19,7 +19,6 @@ here (docs/paper/divergences.md).
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.decoders.digit_sums import estimate_sums, sum_prior
@@ -27,21 +26,11 @@ from aircomp.decoders.lattice_sums import uncertainty
 from aircomp.encode.carrier import Air
 from aircomp.schemes.base import NOISE_VAR, NUM_DEVICES, Memory, SchemeContext, remembered
 from aircomp.schemes.registry import scheme
-from aircomp.schemes.whole_numbers import WholeNumbers, WholeNumbersSettings
+from aircomp.schemes.settings import BitSlicingSettings
+from aircomp.schemes.whole_numbers import WholeNumbers
 
 UNITS = 48
 """Into how many equal shares the energy of a parameter is divided."""
-
-
-class BitSlicingSettings(WholeNumbersSettings):
-    """Options of bit-slicing."""
-
-    base: int = Field(default=4, ge=2, le=256)
-    """How many values a slice has; 4 are two bits."""
-    number: int = Field(default=3, ge=1, le=16)
-    """How many slices a parameter has."""
-    protect: bool = True
-    """Whether slices of high significance are sent louder, by the noise of the last round."""
 
 
 @scheme(

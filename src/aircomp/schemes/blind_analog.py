@@ -18,11 +18,12 @@ from aircomp.common.packing import pack, unpack
 from aircomp.encode.carrier import Air
 from aircomp.encode.pilots import pilot_sequence
 from aircomp.errors import ConfigError
-from aircomp.schemes.analog import Baa, UncodedSettings
+from aircomp.schemes.analog import Baa
 from aircomp.schemes.base import MEAN_ENERGY, Broadcast, Memory, Private, Relay, SchemeContext, Sent
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.piloted import plan_round
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import UncodedSettings
 
 
 @scheme(

@@ -14,11 +14,9 @@ The points have the mean that was announced taken off. Nothing is sent for it, a
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Inexact, Int
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
@@ -26,14 +24,13 @@ from aircomp.decoders.estimate.heard_pilots import in_phase
 from aircomp.decoders.types import count_levels, estimate_function
 from aircomp.encode.carrier import Carrier, amplitude_of_one, chosen_parameters, make_rotation, put, take
 from aircomp.encode.codebook import count
-from aircomp.encode.constellation import FUNCTIONS, MOST_LEVELS, constellation
+from aircomp.encode.constellation import FUNCTIONS, constellation
 from aircomp.errors import ConfigError
 from aircomp.quantize.levels import SMALLEST, layer_scales, nearest_level
 from aircomp.schemes.base import (
     MEAN_ENERGY,
     Broadcast,
     Memory,
-    PilotedSettings,
     Private,
     Scheme,
     SchemeContext,
@@ -44,20 +41,7 @@ from aircomp.schemes.base import (
 from aircomp.schemes.outputs import Counts, Mean, Output
 from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round
 from aircomp.schemes.registry import scheme
-
-
-class ChannelCompSettings(PilotedSettings):
-    """Options of ChannelComp."""
-
-    levels: int = Field(default=3, ge=2, le=MOST_LEVELS)
-    """How many levels a parameter is rounded to; 2 levels of the type, and levels for the mean, take one
-    channel use, others two."""
-    devices: int = Field(default=16, ge=1, le=64)
-    """The most devices that send at once; more levels allow fewer of them: 4 at most 16, 5 at most 10, 6 at most 7."""
-    function: Literal["type", "mean", "median", "maximum"] = "type"
-    """What the sum of points is to tell: how many devices have each level, or one function of the levels."""
-    clip: float = Field(default=1.5, gt=0, le=100)
-    """The outermost levels, over the root mean square of their layer in the base station's own update."""
+from aircomp.schemes.settings import ChannelCompSettings
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
@@ -27,19 +26,13 @@ from aircomp.encode.turns import Turns
 from aircomp.errors import ConfigError
 from aircomp.quantize.fragment import num_slots
 from aircomp.quantize.levels import Levels, layer_scales
-from aircomp.schemes.base import Broadcast, MeanScheme, Memory, Private, SchemeContext, Sent, SlotSettings, new_seed
+from aircomp.schemes.base import Broadcast, MeanScheme, Memory, Private, SchemeContext, Sent, new_seed
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import ComputationRateSettings
 
 MOST_LEVELS = 2**16
 """More are finer than noise ever is."""
-
-
-class ComputationRateSettings(SlotSettings):
-    """Options of compute-and-forward."""
-
-    clip: float = Field(default=2.5, gt=0, le=100)
-    """Parameters are clipped at so many times the root mean square of their layer in the base station's own update."""
 
 
 @dataclass(frozen=True)

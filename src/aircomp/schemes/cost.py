@@ -13,8 +13,7 @@ import torch
 from aircomp.channel.awgn import Awgn
 from aircomp.channel.base import Channel, Csi
 from aircomp.channel.fading import Fading
-from aircomp.channel.power import PowerSettings
-from aircomp.channel.settings import FadingSettings
+from aircomp.channel.settings import FadingSettings, PowerSettings
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_methods, check_number, check_type
 from aircomp.common.results import Row

@@ -35,7 +35,6 @@ from aircomp.schemes.base import (
     Broadcast,
     MeanScheme,
     Memory,
-    PilotedSettings,
     Private,
     SchemeContext,
     Sent,
@@ -45,6 +44,7 @@ from aircomp.schemes.base import (
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import PilotedSettings
 
 LENGTH = "length"
 """What the link remembers beside the noise: the length of devices' updates over that of the base station's own."""

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import Symbols
-from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, SchemeContext, SchemeSettings, Sent
+from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, SchemeContext, Sent
 from aircomp.schemes.outputs import Vectors
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import PlainSettings, SchemeSettings
 
 
 @scheme(
@@ -24,6 +25,7 @@ from aircomp.schemes.registry import scheme
 class Ideal(Scheme):
     """Exact, unquantised updates; nothing is sent over a radio, so nothing is charged and all is declared."""
 
+    settings_class = PlainSettings
     offers = Vectors
     uses_radio = False
     reads_base = False

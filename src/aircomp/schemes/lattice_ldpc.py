@@ -24,7 +24,6 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Inexact, Int
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
@@ -44,7 +43,6 @@ from aircomp.schemes.base import (
     Broadcast,
     MeanScheme,
     Memory,
-    PilotedSettings,
     Private,
     SchemeContext,
     Sent,
@@ -54,23 +52,15 @@ from aircomp.schemes.base import (
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import LARGEST_PRIME, LatticeLdpcSettings
 
 LEVELS, CLIPS, LOUDER = (2, 3, 4, 5, 6, 7, 8), (1.0, 1.5, 2.0, 2.5, 3.0, 4.0), (0.25, 0.5, 1.0, 2.0)
 """What the base station chooses from: levels, where they end over the root mean square of a layer, and the energy of an
 information symbol over that of a parity symbol."""
 SPARE = 24
 """Checks that a code needs beyond the symbols that noise leaves open; with so many one word in fifty is lost."""
-LARGEST_PRIME = 61
-"""Belief propagation takes time as its square."""
 WORDS = 256
 """Words that are decoded at a time."""
-
-
-class LatticeLdpcSettings(PilotedSettings):
-    """Options of lattice codes."""
-
-    devices: int = Field(default=16, ge=1, le=LARGEST_PRIME - 1)
-    """The most devices that send at once: their sum must not wrap, so fewer devices need a smaller field."""
 
 
 @dataclass(frozen=True)

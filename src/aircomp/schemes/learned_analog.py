@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Inexact, Int
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
@@ -28,33 +27,14 @@ from aircomp.encode.pilots import WithPilots, data_slots, pilot_sequence
 from aircomp.encode.schedule import put_slots, take_slots
 from aircomp.encode.spread import Spread
 from aircomp.layer.analog_code import AnalogCode
-from aircomp.quantize.fragment import FragmentSettings, join, num_slots, split
+from aircomp.quantize.fragment import join, num_slots, split
 from aircomp.quantize.levels import layer_energies, layer_gains
 from aircomp.schemes.analog import LEAST_DEVICES
-from aircomp.schemes.base import (
-    Broadcast,
-    LayerPath,
-    MeanScheme,
-    Memory,
-    Private,
-    SchemeContext,
-    SchemeSettings,
-    Sent,
-    slot_snr,
-)
+from aircomp.schemes.base import Broadcast, MeanScheme, Memory, Private, SchemeContext, Sent, slot_snr
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.piloted import hear_devices
 from aircomp.schemes.registry import scheme
-
-
-class LearnedAnalogSettings(SchemeSettings):
-    """Which code, and how long a round is."""
-
-    quantize: FragmentSettings = FragmentSettings()
-    pilots: int | None = Field(default=None, ge=1, le=10**6)
-    """Slots in which every device sends the same known sequence, which tells the number of devices."""
-    layer: LayerPath = None
-    """Directory of a trained analog code; by default the package's."""
+from aircomp.schemes.settings import LearnedAnalogSettings
 
 
 @dataclass(frozen=True)

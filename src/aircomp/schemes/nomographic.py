@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Inexact, Int
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
@@ -28,29 +27,10 @@ from aircomp.errors import ConfigError
 from aircomp.layer.nomographic import NomographicCode
 from aircomp.quantize.fragment import num_slots
 from aircomp.quantize.levels import SMALLEST, layer_scales
-from aircomp.schemes.base import (
-    Broadcast,
-    LayerPath,
-    MeanScheme,
-    Memory,
-    Private,
-    SchemeContext,
-    Sent,
-    SlotSettings,
-    new_seed,
-    slot_snr,
-)
+from aircomp.schemes.base import Broadcast, MeanScheme, Memory, Private, SchemeContext, Sent, new_seed, slot_snr
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.registry import scheme
-
-
-class NomographicUplinkSettings(SlotSettings):
-    """Options of nomographic networks."""
-
-    clip: float = Field(default=2.5, gt=0, le=100)
-    """Parameters are clipped at so many times the root mean square of their layer in the base station's own update."""
-    layer: LayerPath = None
-    """Directory of trained networks; by default the package's."""
+from aircomp.schemes.settings import NomographicUplinkSettings
 
 
 @dataclass(frozen=True)

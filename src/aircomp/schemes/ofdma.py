@@ -15,30 +15,16 @@ A device sends all of the time. Its mean power is one in place of $K$ in turns, 
 """
 
 import torch
-from pydantic import Field
 
 from aircomp.channel.base import AtDevices
 from aircomp.encode.subcarriers import Subcarriers, draw_crests, fill, share_slots
-from aircomp.quantize.codebook import QuantizeSettings
-from aircomp.schemes.analog import NO_PEAK
-from aircomp.schemes.base import SlotSettings, slot_snr
+from aircomp.schemes.base import slot_snr
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import OfdmaSettings
 from aircomp.schemes.tdma import Plan, Vq
 
 SYMBOLS = 64
 """Symbols in time that peaks are taken of."""
-
-
-class OfdmaSettings(SlotSettings):
-    """Options of devices with subcarriers of their own."""
-
-    quantize: QuantizeSettings = QuantizeSettings()
-    gap_db: float = Field(default=0.0, ge=0, le=20)
-    """How far the code stays behind the channel's capacity, in dB; 0 is a bound, good codes have 1 to 3."""
-    carriers: int = Field(default=256, ge=1, le=65_536)
-    """Subcarriers of a symbol in time, of all devices together."""
-    peak: float = Field(default=NO_PEAK, ge=1, le=1e12)
-    """The most power of a device at any time, where the mean over the round is one; no limit by default."""
 
 
 @scheme(

@@ -14,8 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.aggregation import Rule, aggregate
-from aircomp.aggregation.readout import Readout, as_decoded, calibrated, check_readout, chosen_readout, soft_mean
+from aircomp.aggregation.readout import as_decoded, calibrated, check_readout, chosen_readout, soft_mean
+from aircomp.aggregation.rules import Rule, aggregate
+from aircomp.aggregation.settings import Readout
 from aircomp.encode.schedule import put_slots
 from aircomp.errors import ConfigError
 from aircomp.quantize.fragment import join, num_slots

@@ -10,7 +10,8 @@ from aircomp.decoders.estimate.heard_pilots import PilotEstimate, hear_pilots
 from aircomp.encode.carrier import Air, Carrier, plan_air
 from aircomp.encode.pilots import pilot_sequence
 from aircomp.quantize.fragment import num_slots
-from aircomp.schemes.base import PilotedSettings, SchemeContext
+from aircomp.schemes.base import SchemeContext
+from aircomp.schemes.settings import PilotedSettings
 
 
 def plan_round(num_params: int, settings: PilotedSettings, context: SchemeContext) -> Air:

@@ -25,20 +25,11 @@ from aircomp.encode.pilots import pilot_sequence
 from aircomp.encode.tones import USES, compare_tones, to_tones
 from aircomp.errors import ConfigError
 from aircomp.schemes.analog import LEAST_DEVICES
-from aircomp.schemes.base import (
-    MEAN_ENERGY,
-    Broadcast,
-    MeanScheme,
-    Memory,
-    PilotedSettings,
-    Private,
-    SchemeContext,
-    Sent,
-    new_seed,
-)
+from aircomp.schemes.base import MEAN_ENERGY, Broadcast, MeanScheme, Memory, Private, SchemeContext, Sent, new_seed
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.piloted import carrier_of, plan_round
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import PilotedSettings
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,17 @@
 What is said of a scheme (lists, help, docs, arena, checks) is read from its class.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from aircomp.common.checks import check_number, check_type
-from aircomp.common.registry import Registry
-from aircomp.common.settings import Tagged
 from aircomp.errors import ConfigError
-from aircomp.schemes.base import Scheme, SchemeContext, SchemeSettings
+from aircomp.schemes.base import Scheme, SchemeContext
+from aircomp.schemes.settings import SCHEMES, SchemeSettings, scheme_names
 
 C = TypeVar("C", bound=type[Scheme])
 
-SCHEMES: Registry[type[Scheme]] = Registry("scheme", "aircomp.schemes")
 
 Checked = Literal["verified", "derived", "recalled"]
 """verified: compared with the paper's text or its authors' code. derived: from an abstract or from theory. recalled: known
@@ -80,11 +78,6 @@ def scheme(
     return enter
 
 
-def scheme_names() -> list[str]:
-    """Return the names that `make_scheme` knows."""
-    return SCHEMES.names()
-
-
 uplink_names = scheme_names
 """Its name in the public API, where a setting is called `uplink`."""
 
@@ -96,33 +89,6 @@ def scheme_class(name: str) -> type[Scheme]:
         ConfigError: If there is none of that name.
     """
     return SCHEMES[name]
-
-
-class SettingsByName(Mapping[str, type[Tagged]]):
-    """The settings of every scheme by its name; a scheme is imported when its settings are asked for."""
-
-    def __getitem__(self, name: str) -> type[Tagged]:
-        """Return the settings' class."""
-        if name not in self:
-            raise KeyError(name)
-        return SCHEMES[name].settings_class
-
-    def __contains__(self, name: object) -> bool:
-        """Tell whether there is such a scheme."""
-        return name in SCHEMES.loaded or name in SCHEMES.modules
-
-    def __iter__(self) -> Iterator[str]:
-        """Go through the names."""
-        return iter(SCHEMES.names())
-
-    def __len__(self) -> int:
-        """Return how many schemes there are."""
-        return len(SCHEMES.names())
-
-
-def tags_of(settings: type[SchemeSettings]) -> list[str]:
-    """Return the schemes that have these settings; they stand in one module."""
-    return [name for name, entered in SCHEMES.loaded.items() if entered.settings_class is settings]
 
 
 def make_scheme(settings: SchemeSettings | str, context: SchemeContext | None = None) -> Scheme:

@@ -19,23 +19,14 @@ and an analysis of the mean squared error; the rest is derived here (docs/paper/
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.decoders.digit_sums import estimate_points, plane_prior
 from aircomp.encode.carrier import Air
 from aircomp.schemes.base import Memory, SchemeContext
 from aircomp.schemes.registry import scheme
-from aircomp.schemes.whole_numbers import WholeNumbers, WholeNumbersSettings
-
-
-class SumCompSettings(WholeNumbersSettings):
-    """Options of SumComp."""
-
-    in_phase: int = Field(default=4, ge=2, le=64)
-    """Points along the in-phase axis."""
-    quadrature: int = Field(default=4, ge=1, le=64)
-    """Points along the quadrature axis; 1 is PAM."""
+from aircomp.schemes.settings import SumCompSettings
+from aircomp.schemes.whole_numbers import WholeNumbers
 
 
 @scheme(

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
@@ -30,11 +29,10 @@ from aircomp.channel.signal import Signal, slot_blocks
 from aircomp.common import rng as rngs
 from aircomp.encode.turns import Turns, take_turns
 from aircomp.errors import ConfigError
-from aircomp.quantize.codebook import QuantizeSettings, build
+from aircomp.quantize.codebook import build
 from aircomp.quantize.compress import COMPRESSORS
 from aircomp.quantize.fragment import num_slots, split
 from aircomp.quantize.nearest import lookup, nearest
-from aircomp.schemes.analog import NO_PEAK
 from aircomp.schemes.base import (
     Broadcast,
     Memory,
@@ -42,37 +40,16 @@ from aircomp.schemes.base import (
     Scheme,
     SchemeContext,
     Sent,
-    SlotSettings,
     error_of_mean,
     new_seed,
     slot_snr,
 )
 from aircomp.schemes.outputs import Vectors
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import CapacitySettings, SlotSettings, TurnsSettings, TurnsVqSettings
 
 MOST_BITS = 64
 """The most bits for a parameter; a float has no more."""
-
-
-class TurnsSettings(SlotSettings):
-    """Options of devices that take turns."""
-
-    gap_db: float = Field(default=0.0, ge=0, le=20)
-    """How far the code stays behind the channel's capacity, in dB; 0 is a bound, good codes have 1 to 3."""
-    peak: float = Field(default=NO_PEAK, ge=1, le=1e12)
-    """The most energy of a device in a slot, where the mean over the round is one; no limit by default."""
-
-
-class TurnsVqSettings(TurnsSettings):
-    """Options of devices that send indices of a codebook in turns."""
-
-    quantize: QuantizeSettings = QuantizeSettings()
-
-
-class CapacitySettings(SlotSettings):
-    """Options of the bound by all devices' rate."""
-
-    quantize: QuantizeSettings = QuantizeSettings()
 
 
 @dataclass(frozen=True)
@@ -228,6 +205,7 @@ class Compressed(InTurns):
 class TdmaQsgd(Compressed):
     """QSGD in turns."""
 
+    settings_class = TurnsSettings
     compress = COMPRESSORS["qsgd"]
 
 
@@ -242,6 +220,7 @@ class TdmaQsgd(Compressed):
 class TdmaSign(Compressed):
     """Scaled signs in turns."""
 
+    settings_class = TurnsSettings
     compress = COMPRESSORS["sign"]
 
 
@@ -256,6 +235,7 @@ class TdmaSign(Compressed):
 class TdmaTopk(Compressed):
     """The largest parameters in turns."""
 
+    settings_class = TurnsSettings
     compress = COMPRESSORS["topk"]
 
 
@@ -270,6 +250,7 @@ class TdmaTopk(Compressed):
 class DDsgd(Compressed):
     """Places of the largest parameters, and their mean, in turns."""
 
+    settings_class = TurnsSettings
     compress = COMPRESSORS["d-dsgd"]
 
 

@@ -22,22 +22,13 @@ from aircomp.decoders.viterbi import viterbi
 from aircomp.encode.convolutional import GENERATORS, MEMORY, PARITY, encode, num_symbols, parity, taps
 from aircomp.encode.turns import take_turns
 from aircomp.errors import ConfigError
-from aircomp.quantize.codebook import QuantizeSettings, build
+from aircomp.quantize.codebook import build
 from aircomp.quantize.fragment import join, num_slots, split
 from aircomp.quantize.nearest import lookup, nearest
-from aircomp.schemes.base import (
-    Broadcast,
-    Memory,
-    Private,
-    Scheme,
-    SchemeContext,
-    Sent,
-    SlotSettings,
-    error_of_mean,
-    new_seed,
-)
+from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, SchemeContext, Sent, error_of_mean, new_seed
 from aircomp.schemes.outputs import Vectors
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import TdmaCodedSettings
 
 BLOCK = 32
 """How many indices a block has."""
@@ -52,12 +43,6 @@ class Turn:
     """How many blocks fit into the slots."""
     fragments: Int[Tensor, " sent"]
     """The fragments in these blocks."""
-
-
-class TdmaCodedSettings(SlotSettings):
-    """How the quantisation codebook is built."""
-
-    quantize: QuantizeSettings = QuantizeSettings()
 
 
 @scheme(
@@ -76,7 +61,8 @@ class TdmaCoded(Scheme):
         context: What the link is made for.
     """
 
-    settings_class, offers = TdmaCodedSettings, Vectors
+    settings_class = TdmaCodedSettings
+    offers = Vectors
     estimates_num_active = False
     side_information = ("which device has which turn",)
 

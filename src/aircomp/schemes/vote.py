@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Inexact, Int
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
@@ -30,21 +29,13 @@ from aircomp.encode.carrier import Air, Carrier, chosen_parameters, make_rotatio
 from aircomp.encode.tones import USES, compare_tones, to_tones
 from aircomp.errors import ConfigError
 from aircomp.quantize.fragment import num_slots
-from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, SchemeContext, Sent, SlotSettings, new_seed
+from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, SchemeContext, Sent, new_seed
 from aircomp.schemes.outputs import Vote
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import VoteSettings
 
 TIE = 1e-3
 """A sum below this share of one device's amplitude is a tie, and no step is taken; only rounds without noise have ties."""
-
-
-class VoteSettings(SlotSettings):
-    """How long the step after a vote is."""
-
-    rate: float = Field(default=1.0, gt=0, le=1e6)
-    """Step of every parameter, over the mean absolute value of the base station's own update."""
-    decay: float = Field(default=1.0, gt=0, le=1)
-    """Factor of the rate from round to round; the base station's own updates shrink with training, too."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +156,8 @@ class VoteScheme(Scheme):
 class Obda(VoteScheme):
     """Signs as analog numbers."""
 
+    settings_class = VoteSettings
+
     def _room(self, air: Air) -> int:
         return air.room
 
@@ -188,6 +181,8 @@ class Obda(VoteScheme):
 )
 class FskMv(VoteScheme):
     """Signs as tones."""
+
+    settings_class = VoteSettings
 
     def __init__(self, settings: VoteSettings, context: SchemeContext | None = None):
         super().__init__(settings, context)

@@ -15,12 +15,10 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Inexact, Int
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common import rng as rngs
-from aircomp.decoders.digit_sums import Estimate
 from aircomp.decoders.estimate.heard_pilots import PilotEstimate, in_phase
 from aircomp.encode.carrier import Air, Carrier, amplitude_of_one, chosen_parameters, make_rotation, put, take
 from aircomp.errors import ConfigError
@@ -32,7 +30,6 @@ from aircomp.schemes.base import (
     Broadcast,
     MeanScheme,
     Memory,
-    PilotedSettings,
     Private,
     SchemeContext,
     Sent,
@@ -40,15 +37,7 @@ from aircomp.schemes.base import (
 )
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round
-
-
-class WholeNumbersSettings(PilotedSettings):
-    """Options of schemes that send whole numbers."""
-
-    clip: float = Field(default=2.5, gt=0, le=100)
-    """Parameters are clipped at so many times the root mean square of their layer in the base station's own update."""
-    estimate: Estimate = "mean"
-    """How a sum is estimated: its posterior mean, its most probable value (map), or the nearest one (ml)."""
+from aircomp.schemes.settings import WholeNumbersSettings
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from aircomp.common.checks import check_choice, check_number, check_path, check_
 from aircomp.common.outdir import as_directory, open_directory
 from aircomp.common.results import Row, plain
 from aircomp.errors import ConfigError
-from aircomp.federation.configure import OF_THE_RADIO, check_overrides, configure, full_name
+from aircomp.federation.configure import OF_THE_RADIO, check_overrides, configure
+from aircomp.federation.experiment import full_name
 from aircomp.schemes.registry import scheme_class
 from aircomp.studies.arena import Comparison, Plan, compare
 from aircomp.studies.arena_page import write_comparison

@@ -18,14 +18,15 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from aircomp.aggregation.settings import AggregateSettings
 from aircomp.common.boundary import blaming
 from aircomp.common.checks import check_methods
 from aircomp.common.settings import Settings, read_settings
 from aircomp.errors import ConfigError, unknown_name
-from aircomp.federation.experiment import AggregateSettings
-from aircomp.schemes.base import Scheme, SchemeSettings
+from aircomp.schemes.base import Scheme
 from aircomp.schemes.outputs import Counts, Mean, Output, Vectors, Vote
-from aircomp.schemes.registry import scheme_class, scheme_names
+from aircomp.schemes.registry import scheme_class
+from aircomp.schemes.settings import SchemeSettings, scheme_names
 
 log = logging.getLogger(__name__)
 

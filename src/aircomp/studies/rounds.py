@@ -10,10 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.aggregation.readout import Readout
-from aircomp.channel import PowerSettings
+from aircomp.aggregation.settings import Readout
 from aircomp.channel.awgn import Awgn, transmit
-from aircomp.channel.settings import FadingSettings
+from aircomp.channel.settings import FadingSettings, PowerSettings
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.data.images import load
@@ -24,29 +23,30 @@ from aircomp.federation.configure import check_phase, configure
 from aircomp.federation.experiment import Experiment
 from aircomp.federation.radio import make_link
 from aircomp.federation.simulate import build_model
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.link import Exchange, Link, communicate
 from aircomp.measure.metrics import mean_cosine, quantization_nmse, vector_gain, vector_nmse
-from aircomp.quantize.codebook import QuantizeSettings, build
+from aircomp.quantize.codebook import build
 from aircomp.quantize.fragment import join, num_slots
 from aircomp.quantize.nearest import nearest
+from aircomp.quantize.settings import QuantizeSettings
 from aircomp.report.faded import hear_round, hear_with_pilots
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.digital.composite import CompositePilot
 from aircomp.schemes.digital.decoders import DecoderChoice, decoder_and_codebook
 from aircomp.schemes.digital.receiver_csi import OwnPilots
 from aircomp.schemes.meter import check_power, record_of
 from aircomp.schemes.outputs import Counts, aggregate_output
 from aircomp.schemes.registry import make_scheme, scheme_class
+from aircomp.schemes.settings import SchemeSettings
 from aircomp.studies.entrants import OWN_UPDATE, load_own, named
 from aircomp.studies.jobs import Job, Payload
 from aircomp.train.collect import collect
 from aircomp.train.evaluate import Plan, evaluate
 from aircomp.train.fit import pretrain
 from aircomp.train.fragments import FragmentRound, load_round, round_files
-from aircomp.train.paper import PRESETS as PAPER_PRESETS
-from aircomp.train.paper import PaperTrainingSettings, pretrain_paper
-from aircomp.train.recipe import PRESETS, PretrainSettings
+from aircomp.train.paper import pretrain_paper
+from aircomp.train.recipe import PAPER_PRESETS, PRESETS, PaperTrainingSettings, PretrainSettings
 
 BEFORE = 3
 """Rounds that a scheme sends before those that are measured, so that it knows of noise and updates what it would in a run."""

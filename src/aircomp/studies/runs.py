@@ -12,17 +12,19 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.common import rng as rngs
-from aircomp.common.artefact import read_lines, read_metadata
+from aircomp.common.artefact import read_lines
 from aircomp.common.results import Row
+from aircomp.common.tensors import read_metadata
 from aircomp.data.images import load
 from aircomp.device.local import num_steps
 from aircomp.device.update import FlatModel
 from aircomp.errors import ArtefactError
-from aircomp.federation.central import CentralSettings, train_centrally
+from aircomp.federation.central import train_centrally
 from aircomp.federation.configure import configure
 from aircomp.federation.evaluate import evaluate
 from aircomp.federation.experiment import Experiment
 from aircomp.federation.round import Record
+from aircomp.federation.settings import CentralSettings
 from aircomp.federation.simulate import Simulation, build_model, partition_of, simulate
 from aircomp.federation.start import load_start
 from aircomp.studies.entrants import load_own, named

@@ -15,8 +15,8 @@ from pathlib import Path
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aircomp.common.artefact import expect_tensor, read_tensors, write_tensors
 from aircomp.common.results import Row
+from aircomp.common.tensors import expect_tensor, read_tensors, write_tensors
 from aircomp.data.images import ImageData
 from aircomp.device.update import FlatModel
 from aircomp.errors import ArtefactError

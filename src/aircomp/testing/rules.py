@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from aircomp.aggregation import Rule, aggregate
+from aircomp.aggregation.rules import Rule, aggregate
 from aircomp.common.rng import fixed_generator
 
 _CODEWORDS, _SLOTS, _FRAGMENT, _DEVICES = 12, 20, 5, 9

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from aircomp.decoders.estimate.round_estimate import smooth
 from aircomp.encode.codebook import count
-from aircomp.train.rounds import RoundsSettings, TrainingRound
+from aircomp.train.recipe import RoundsSettings
+from aircomp.train.rounds import TrainingRound
 
 UNTOLD = 1.2
 """A first decoding tells 1/(1 + UNTOLD/SNR) of the logarithms: .21, .45, .73 and .89 at -5, 0, 5 and 10 dB. Measured on

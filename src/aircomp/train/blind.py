@@ -13,18 +13,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import Any, Unpack
 
 import torch
 from jaxtyping import Complex, Float, Int
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.common import rng as rngs
 from aircomp.common.gains import GainModel
 from aircomp.common.packing import pack
 from aircomp.common.results import Row
-from aircomp.common.settings import Presets, Settings
 from aircomp.decoders.fading.blind import Blind
 from aircomp.decoders.fading.multisource import Found
 from aircomp.decoders.fading.receiver import expected_counts
@@ -37,8 +35,9 @@ from aircomp.train.batches import blocks, choose_slots
 from aircomp.train.entry import RunOptions, train_on
 from aircomp.train.fragments import load_round
 from aircomp.train.networks import NetworkTraining
-from aircomp.train.recipe import TrainingSettings
-from aircomp.train.rounds import BatchesSettings, arrange, deal, training_files
+from aircomp.train.recipe import BLIND_PRESETS as PRESETS
+from aircomp.train.recipe import BlindTrainingSettings
+from aircomp.train.rounds import arrange, deal, training_files
 from aircomp.train.step import TOLD_ERROR
 
 SNR_DB, ANTENNAS = (0.0, 5.0, 10.0), (1, 4, 8, 64)
@@ -49,50 +48,6 @@ LEAST_PROBABILITY = 1e-9
 """Of a true count, in the loss: a single one that is thought impossible does not outweigh a batch."""
 WORK = 1_024
 """Antennas times slots of a batch, at most: many antennas tell in few slots."""
-
-
-class FadingSettings(Settings):
-    """How gains are spread in training: each batch draws from nothing to the largest."""
-
-    antennas: int = Field(default=64, ge=1, le=64)
-    """Most antennas; small numbers are drawn as often as large ones."""
-    power_db: float = Field(default=3.0, ge=0, le=20)
-    """Largest standard deviation of a device's error of power, in decibels."""
-    correlation: float = Field(default=0.95, ge=0, lt=1)
-    """Largest correlation of neighbouring antennas."""
-    ramp_deg: float = Field(default=90.0, ge=0, le=360)
-    """Largest turn of a device's phase from the middle of a codeword to either end, in degrees."""
-
-
-class FadedRoundsSettings(BatchesSettings):
-    """What a blind receiver is trained on."""
-
-    batch_slots: int = Field(default=96, ge=1, le=65_536)
-    """Slots of one batch, all from one round; fewer with more than ten antennas."""
-    snr_db_low: float = Field(default=-5.0, ge=-40, le=60)
-    """Each batch draws its SNR uniformly in decibels, from here …"""
-    snr_db_high: float = Field(default=15.0, ge=-40, le=60)
-    """… to here."""
-    drawn: float = Field(default=0.5, ge=0, le=1)
-    """Share of the batches whose devices choose by a drawn power law in place of a saved round's choices."""
-    devices_low: int = Field(default=3, ge=1, le=1_000)
-    """Such a batch draws its number of devices, small ones as often as large ones, from here …"""
-    devices_high: int = Field(default=24, ge=1, le=1_000)
-    """… to here."""
-
-
-class BlindTrainingSettings(TrainingSettings):
-    """Training of a blind receiver, completely described."""
-
-    EXAMPLE: ClassVar[str] = "blind-net"
-
-    codeword_length: int = Field(default=64, ge=2, le=4096, multiple_of=2)
-    """Real channel uses of one slot, two of which are a complex one."""
-    fading: FadingSettings = FadingSettings()
-    data: FadedRoundsSettings = FadedRoundsSettings()
-
-
-PRESETS = Presets(BlindTrainingSettings, "train", "blind_presets")
 
 
 @dataclass(frozen=True)

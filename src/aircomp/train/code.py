@@ -11,18 +11,15 @@ gains, whose phases they undo (`power.control = "phase"`). Pilots then tell the 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import Any, Unpack
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, model_validator
 from torch import Tensor
 
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
-from aircomp.common.settings import Presets
 from aircomp.decoders.analog_code import Heard
-from aircomp.encode.analog_code import AnalogCodeSettings
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer.analog_code import AnalogCode, AnalogNetworks
 from aircomp.quantize.levels import layer_energies, layer_gains
@@ -30,52 +27,12 @@ from aircomp.train.batches import blocks, choose_slots
 from aircomp.train.entry import RunOptions, train_on
 from aircomp.train.fragments import load_round
 from aircomp.train.networks import NetworkTraining
-from aircomp.train.recipe import TrainingSettings
-from aircomp.train.rounds import BatchesSettings, deal, training_files
+from aircomp.train.recipe import CODE_PRESETS as PRESETS
+from aircomp.train.recipe import CodeRoundsSettings, CodeSettings
+from aircomp.train.rounds import deal, training_files
 
 SNR_DB = (-10.0, -5.0, 0.0, 5.0, 10.0, 15.0, 20.0)
 """At which held-out rounds are measured."""
-
-
-class CodeRoundsSettings(BatchesSettings):
-    """What an analog code is trained on."""
-
-    validation_samples: int = Field(default=8_192, ge=1, le=10**9)
-    """Slots of the validation rounds; every epoch has the same slots and the same noise."""
-    batch_slots: int = Field(default=256, ge=1, le=65_536)
-    """Slots of one batch, all from one round."""
-    snr_db_low: float = Field(default=-10.0, ge=-40, le=60)
-    """Each batch draws its SNR uniformly in decibels, from here …"""
-    snr_db_high: float = Field(default=20.0, ge=-40, le=60)
-    """… to here."""
-    devices_low: int = Field(default=2, ge=1, le=10_000)
-    """Each batch draws its number of devices, small ones as often as large ones, from here …"""
-    devices_high: int = Field(default=40, ge=1, le=10_000)
-    """… to here, as far as the rounds have so many."""
-    fading: float = Field(default=0.0, ge=0, le=1)
-    """Share of the batches whose devices have Rayleigh gains, of which they undo the phases."""
-
-
-class CodeSettings(TrainingSettings):
-    """Training of an analog code, completely described."""
-
-    EXAMPLE: ClassVar[str] = "learned-analog"
-
-    codeword_length: int = Field(default=64, ge=2, le=4096)
-    """Real channel uses of one slot."""
-    code: AnalogCodeSettings = AnalogCodeSettings()
-    data: CodeRoundsSettings = CodeRoundsSettings()
-
-    @model_validator(mode="after")
-    def _check_devices(self) -> "CodeSettings":
-        if self.code.devices is not None and self.data.devices_high > self.code.devices:
-            raise ValueError(
-                f"data.devices_high = {self.data.devices_high} is above code.devices = {self.code.devices}; lower it"
-            )
-        return self
-
-
-PRESETS = Presets(CodeSettings, "train", "code_presets")
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from aircomp.common.artefact import read_tensors
 from aircomp.common.checks import check_callable, check_path
 from aircomp.common.outdir import as_directory
+from aircomp.common.tensors import read_tensors
 from aircomp.errors import ConfigError
 from aircomp.federation.configure import check_overrides, configure
 from aircomp.federation.experiment import Experiment

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
-from aircomp.common.checks import check_callable, check_device, check_number, check_path, check_type
+from aircomp.common.checks import check_callable, check_number, check_path, check_type
 from aircomp.common.outdir import as_directory
 from aircomp.common.settings import Presets
+from aircomp.common.tensors import check_device
 from aircomp.errors import ConfigError
 from aircomp.federation.journal import open_run
 from aircomp.train.distributed import team

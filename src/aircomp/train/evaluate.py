@@ -13,19 +13,23 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.channel.awgn import superpose, transmit
-from aircomp.channel.snr import HIGHEST_SNR_DB, LOWEST_SNR_DB, SnrReference, noise_variance
+from aircomp.channel.settings import HIGHEST_SNR_DB, LOWEST_SNR_DB
+from aircomp.channel.snr import noise_variance
 from aircomp.common import rng as rngs
-from aircomp.common.checks import check_choice, check_device, check_number, check_numbers, check_path, check_type
+from aircomp.common.checks import check_choice, check_number, check_numbers, check_path, check_type
 from aircomp.common.results import Row
+from aircomp.common.snr import SnrReference
+from aircomp.common.tensors import check_device
 from aircomp.common.threads import one_thread
 from aircomp.decoders.amp.posterior import Posterior
 from aircomp.decoders.base import Decoded, Decoder, check_received
-from aircomp.decoders.side import SideInformation, visible_side_information
+from aircomp.decoders.settings import SideInformation
+from aircomp.decoders.side import visible_side_information
 from aircomp.decoders.simple import Genie
 from aircomp.encode.codebook import codebook_kinds, count
 from aircomp.engines.pool import workers
 from aircomp.errors import ConfigError
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.measure import information, metrics
 from aircomp.measure.information import (
     AccuracyLimit,

@@ -14,7 +14,7 @@ from aircomp.common import rng as rngs
 from aircomp.common.memory import check_memory
 from aircomp.common.results import Row
 from aircomp.errors import ConfigError
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.train import loss as losses
 from aircomp.train.batches import Batch, blocks, choose_slots, draw, make_batch, vary
 from aircomp.train.entry import train_on

@@ -17,10 +17,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.common.artefact import Content, expect_tensor, read_json, read_tensors, write_json, write_tensors
+from aircomp.common.artefact import read_json, write_json
+from aircomp.common.tensors import Content, expect_tensor, read_tensors, write_tensors
 from aircomp.errors import ArtefactError
+from aircomp.train.recipe import MAX_CODEWORDS
 
-MAX_DEVICES, MAX_CODEWORDS, MAX_LAYERS = 100_000, 32_767, 32_768
+MAX_DEVICES, MAX_LAYERS = 100_000, 32_768
 MOST_BYTES = 4 * 2**30
 """What a file may claim."""
 

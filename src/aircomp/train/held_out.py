@@ -11,7 +11,7 @@ from aircomp.channel.awgn import transmit
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.encode.codebook import count
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.train.batches import choose_slots
 from aircomp.train.evaluate import measure
 from aircomp.train.rounds import TrainingRound

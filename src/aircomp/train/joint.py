@@ -12,29 +12,28 @@ the number of devices and the rates, and choices are independent. Nothing of it 
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import Any, Unpack
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
-from aircomp.common.settings import Presets
 from aircomp.decoders.amp.basis import leading_basis
 from aircomp.decoders.amp.steps import MIN_NOISE, PreparedCodebook, output_block, pseudo_channel, replace, start
 from aircomp.decoders.base import MAX_DEVICES
 from aircomp.decoders.net.tempered import CountTable, tempered_posterior
 from aircomp.encode.codebook import make_codebook, random_rotation
 from aircomp.encode.energy import PEAK
-from aircomp.encode.joint_code import JointCode, JointCodeSettings, mean_one
+from aircomp.encode.joint_code import JointCode, mean_one
 from aircomp.layer.joint_code import JointLayer, untrained
 from aircomp.train.batches import Batch, blocks, choose_slots, draw, make_batch
 from aircomp.train.entry import RunOptions, train_on
 from aircomp.train.networks import NetworkTraining
-from aircomp.train.recipe import TrainingSettings
-from aircomp.train.rounds import RoundsSettings, Split, TrainingRound, load_rounds
+from aircomp.train.recipe import JOINT_PRESETS as PRESETS
+from aircomp.train.recipe import JointTrainingSettings
+from aircomp.train.rounds import Split, TrainingRound, load_rounds
 
 SNR_DB = (-10.0, -5.0, 0.0, 5.0, 10.0)
 """At which held-out rounds are measured."""
@@ -46,20 +45,6 @@ ITERATIONS, REACH = 10, 12
 """Of message passing, and the counts that it weighs either side of the mode."""
 MOST_TESTED = 2_048
 """Slots of a held-out round that are measured."""
-
-
-class JointTrainingSettings(TrainingSettings):
-    """Training of a joint code, completely described."""
-
-    EXAMPLE: ClassVar[str] = "joint-net"
-
-    codeword_length: int = Field(default=64, ge=2, le=4096)
-    """Real channel uses of one slot; the code then works with any, training only has these."""
-    joint: JointCodeSettings = JointCodeSettings()
-    data: RoundsSettings = RoundsSettings()
-
-
-PRESETS = Presets(JointTrainingSettings, "train", "joint_presets")
 
 
 def pretrain_joint(

@@ -20,6 +20,7 @@ from aircomp.common import artefact, results
 from aircomp.common import rng as rngs
 from aircomp.common.interrupt import deferred
 from aircomp.common.results import Row
+from aircomp.common.tensors import tensor_hash
 from aircomp.errors import AirCompError, ConfigError, TrainingDiverged
 from aircomp.federation.journal import Journal, read_metrics
 from aircomp.train.batches import blocks
@@ -90,7 +91,7 @@ class Training(ABC, Generic[M, L, B]):
         self.optimizer = torch.optim.Adam(learned, lr=settings.learning_rate)
         self.gradients = Gradients(learned, self.batches_per_step, self.team)
         self.checkpoint = self.out / "checkpoint" / "training.safetensors"
-        identity = [settings.identity, artefact.tensor_hash(*data)]
+        identity = [settings.identity, tensor_hash(*data)]
         # steps of one batch, the usual ones, do not say so: trainings begun before there were others can be resumed
         identity += [self.batches_per_step] if self.batches_per_step > 1 else []
         self.identity = artefact.config_hash(identity)
@@ -148,7 +149,7 @@ class Training(ABC, Generic[M, L, B]):
         """See that all processes have the same parameters, bit by bit, after the same epoch."""
         if self.team.size > 1:
             epoch = torch.tensor(progress.epoch)
-            if not self.team.agrees(artefact.tensor_hash(epoch, *self.model.state_dict().values())):
+            if not self.team.agrees(tensor_hash(epoch, *self.model.state_dict().values())):
                 raise AirCompError(otherwise)
 
     def _epoch(self, state: TrainingState, journal: Journal) -> TrainingState:

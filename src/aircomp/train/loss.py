@@ -4,32 +4,9 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor
 
-from aircomp.common.settings import Settings
-
-
-class LossSettings(Settings):
-    """Weights of the terms beside the squared error of the counts, which has weight one."""
-
-    per_device: bool = False
-    """Divide the errors of the counts and of the number of devices by that number, so that crowded slots weigh no more than
-    others (paper: no)."""
-
-    sparsity: float = Field(default=0.01, ge=0, le=1e6)
-    """Weight of the ratio of the soft counts' sum to the true sum (paper: λ₁ = 0.01)."""
-    orthogonality: float = Field(default=0.001, ge=0, le=1e6)
-    """Weight of the codebook transform's distance from an orthogonal one (paper: λ_W = 0.001)."""
-    activity: float = Field(default=0.01, ge=0, le=1e6)
-    """Weight of the squared error of the number of active devices (paper: λ_K = 0.01)."""
-    quantization: float = Field(default=0.0, ge=0, le=1e6)
-    """Weight of the aggregate's error against the unquantised aggregate; needs raw fragments (paper: 0, in a variant
-    0.1)."""
-    update: float = Field(default=0.0, ge=0, le=1e6)
-    """Weight of the aggregate's error against the aggregate of the true counts: it weighs an error of a count by what
-    it does to the update."""
-
+from aircomp.train.recipe import LossSettings
 
 Scalar = Float[Tensor, ""]
 

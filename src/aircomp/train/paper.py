@@ -12,90 +12,31 @@ Samples are drawn once. Each batch draws its SNR.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import Any, Unpack
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
 from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
 from aircomp.common.memory import check_memory
 from aircomp.common.results import Row
-from aircomp.common.settings import Presets, Settings
-from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetSettings, NetOutput
-from aircomp.encode.learned import CodebookSettings, LearnedCodebook
+from aircomp.decoders.net.amp_da_net import AmpDaNet, NetOutput
+from aircomp.encode.learned import LearnedCodebook
 from aircomp.errors import ConfigError
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.train import loss as losses
 from aircomp.train.batches import Batch, choose_slots, make_batch
 from aircomp.train.entry import RunOptions, train_on
 from aircomp.train.held_out import measure_layer
 from aircomp.train.loop import Training
-from aircomp.train.recipe import LAYER_OBJECTS, TrainingSettings
-from aircomp.train.rounds import OrderSettings, Split, load_rounds, training_files
+from aircomp.train.recipe import PAPER_PRESETS as PRESETS
+from aircomp.train.recipe import (
+    PaperLossSettings,
+    PaperTrainingSettings,
+)
+from aircomp.train.rounds import Split, load_rounds, training_files
 from aircomp.train.step import descend, send
-
-
-class PaperLossSettings(Settings):
-    """Weights of the terms beside the squared error of the counts, which has weight one (Sec. III-E, Loss Function)."""
-
-    sparsity: float = Field(default=0.01, ge=0, le=1e6)
-    """λ₁, of the soft counts' ℓ1 norm over the true one."""
-    orthogonality: float = Field(default=0.001, ge=0, le=1e6)
-    """λ_W, of the codebook transform's distance from an orthogonal one."""
-    activity: float = Field(default=0.01, ge=0, le=1e6)
-    """λ_K, of the squared error of the number of devices; slots of a batch share the estimate."""
-    quantization: float = Field(default=0.0, ge=0, le=1e6)
-    """λ_q, of the energy that quantisation leaves of each device's messages over theirs (the paper's variant: 0.1). Nothing
-    that is trained moves it, so it shifts the loss and no gradient. Needs raw fragments."""
-
-
-class PaperRoundsSettings(OrderSettings):
-    """What is trained on."""
-
-    min_rounds: int = Field(default=100, ge=3, le=10**6)
-    """Fewest rounds that training takes, so that few slots of many rounds are seen."""
-    train_samples: int | None = Field(default=64_000, ge=1, le=10**9)
-    """Slots drawn once from the training rounds (paper: 64,000)."""
-    validation_samples: int = Field(default=8_000, ge=1, le=10**9)
-    """Slots of the validation rounds; every epoch has the same slots and the same noise (paper: 8,000)."""
-    batch_slots: int = Field(default=64, ge=1, le=65_536)
-    """Slots of one batch, all from one round, which share what EM learns (paper: 64)."""
-    block_batches: int | None = Field(default=None, ge=1, le=10**6)
-    """Batches whose gradients are accumulated for one step; None: all batches of a round (paper). With one, an epoch of few
-    rounds has many more steps."""
-
-
-class PaperTrainingSettings(TrainingSettings):
-    """Training of the paper's layer, completely described."""
-
-    EXAMPLE: ClassVar[str] = "paper"
-
-    codeword_length: int = Field(default=64, ge=1, le=65_536)
-    """Real channel uses of one slot (paper: l = 64)."""
-    net: AmpDaNetSettings = AmpDaNetSettings()
-    codebook: CodebookSettings = CodebookSettings(start="gaussian")
-    loss: PaperLossSettings = PaperLossSettings()
-    data: PaperRoundsSettings = PaperRoundsSettings()
-
-    def memory_needs(self, num_codewords: int) -> dict[str, int]:
-        """Return bytes by what they are for, at the least, for `aircomp.common.memory.check_memory`."""
-        net = self.net
-        slots = -(-(self.data.train_samples or self.data.batch_slots) // self.data.min_rounds)
-        return {
-            "the layers of the decoder (net.num_layers, net.filters, net.kernel)": net.num_layers
-            * (LAYER_OBJECTS + 4 * net.filters**2 * net.kernel),
-            "the codebook (codeword_length)": 4 * num_codewords * self.codeword_length,
-            "what a block leaves for its gradient (data.train_samples, net.num_layers, net.filters)": 4
-            * slots
-            * net.num_layers
-            * num_codewords
-            * (2 * net.filters + 40),
-        }
-
-
-PRESETS = Presets(PaperTrainingSettings, "train", "paper_presets")
 
 
 @dataclass(frozen=True)

@@ -8,92 +8,24 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, model_validator
 from torch import Tensor
 
 from aircomp.common import rng as rngs
-from aircomp.common.settings import Settings
 from aircomp.decoders.side import STRENGTH
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.quantize.codebook import QuantizeSettings, build, codeword_order
+from aircomp.quantize.codebook import build, codeword_order
 from aircomp.quantize.nearest import nearest
-from aircomp.train.fragments import MAX_CODEWORDS, FragmentRound, load_round, round_files, saved_order
+from aircomp.quantize.settings import QuantizeSettings
+from aircomp.train.fragments import FragmentRound, load_round, round_files, saved_order
+from aircomp.train.recipe import BatchesSettings, Order, OrderSettings, RoundsSettings
 
 log = logging.getLogger(__name__)
 
-Order = Literal["popularity", "none", "cosine"]
 R = TypeVar("R")
-
-
-class BatchesSettings(Settings):
-    """How saved rounds are dealt out and cut into batches, whatever is trained."""
-
-    validation_fraction: float = Field(default=0.1, gt=0, lt=1)
-    """Share of the rounds that are used to choose the best epoch; at least one round."""
-    test_fraction: float = Field(default=0.1, gt=0, lt=1)
-    """Share of the rounds kept for the final table; at least one round."""
-    validation_samples: int = Field(default=4_096, ge=1, le=10**9)
-    """Slots of the validation rounds; every epoch has the same slots and the same noise (paper: 8,000)."""
-    batch_slots: int = Field(default=64, ge=1, le=65_536)
-    """Slots of one batch, all from one round; each batch is one step of the optimiser (paper: 64)."""
-    snr_db_low: float = Field(default=0.0, ge=-40, le=60)
-    """Each batch draws its SNR uniformly in decibels, from here …"""
-    snr_db_high: float = Field(default=20.0, ge=-40, le=60)
-    """… to here."""
-
-    @model_validator(mode="after")
-    def _check(self) -> "BatchesSettings":
-        for name in (n.removesuffix("_low") for n in type(self).model_fields if n.endswith("_low")):
-            low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
-            if high is not None and low > high:
-                raise ValueError(f"{name}_low = {low} is above {name}_high = {high}; swap them")
-        if self.validation_fraction + self.test_fraction >= 1:
-            raise ValueError("validation_fraction and test_fraction leave nothing to train on; lower one of them")
-        return self
-
-    def snr_db(self, share: float) -> float:
-        """Return the SNR at a share of the range, in decibels."""
-        return self.snr_db_low + share * (self.snr_db_high - self.snr_db_low)
-
-
-class OrderSettings(BatchesSettings):
-    """How saved rounds are quantised and how many of their slots are used, for a communication layer of any form."""
-
-    order: Order = "popularity"
-    """Order of the codewords: most popular first, as k-means++ drew them (none), or similar directions side by side. With
-    none, rounds that were saved in another order are quantised anew where they hold raw fragments; otherwise all rounds of
-    a directory get one shuffle, the same for each."""
-    curvature_aware: bool = False
-    """Quantise anew in a space where directions of low variance weigh more; needs raw fragments."""
-    train_samples: int | None = Field(default=None, ge=1, le=10**9)
-    """Slots drawn once from the training rounds, or all of them."""
-    test_samples: int = Field(default=10_000, ge=1, le=10**9)
-    """Slots of the test rounds for the final table (paper: 10,000)."""
-    num_codewords: int | None = Field(default=None, ge=2, le=MAX_CODEWORDS)
-    """Quantise anew with so many codewords; needs raw fragments. None: as the rounds were collected."""
-
-
-class RoundsSettings(OrderSettings):
-    """What is trained on."""
-
-    snr_reference: Literal["slot", "round", "mixed"] = "mixed"
-    """What the SNR refers to: each slot's power (the paper's code), the mean over the batch, or a coin toss for each."""
-    devices_low: int = Field(default=1, ge=1, le=10_000)
-    """Each batch draws its number of devices, those about the geometric mean most often, from here …"""
-    devices_high: int | None = Field(default=None, ge=1, le=10_000)
-    """… to here, as far as its round has so many; None: all devices of the round (paper)."""
-    zipf: float = Field(default=0.0, ge=0, le=1)
-    """Share of the batches whose devices choose independently by a Zipf law with an exponent from 0 to 2 (paper: none)."""
-    estimates: Literal["batch", "round"] = "batch"
-    """What decoding a batch starts from: estimates of rates and noise from its own slots, or about those that all slots of
-    its round would tell, as where the layer is used. These take no time to find."""
-    side_information: bool = False
-    """Whether slots have rates of their own, from side information: their layer and the base station's codeword
-    (paper: no)."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from aircomp.common.artefact import expect_tensor, read_tensors, write_tensors
+from aircomp.common.tensors import expect_tensor, read_tensors, write_tensors
 from aircomp.errors import ArtefactError
 from aircomp.train.recipe import Cosine, Halving, TrainingSettings
 

@@ -21,7 +21,7 @@ from aircomp.errors import ConfigError, TrainingDiverged
 from aircomp.train import loss as losses
 from aircomp.train.batches import Batch
 from aircomp.train.distributed import Gradients
-from aircomp.train.recipe import PretrainSettings
+from aircomp.train.recipe import LossSettings, PretrainSettings
 
 TOLD_ERROR = 0.06
 """Standard deviation of the logarithm of the number of devices that a batch is told: 0.6 of ten."""
@@ -85,7 +85,7 @@ def send(
     return add_noise(sent, noise, rng=rng)
 
 
-def batch_loss(model: LayerModel, batch: Batch, weights: losses.LossSettings, *, rng: torch.Generator) -> losses.Terms:
+def batch_loss(model: LayerModel, batch: Batch, weights: LossSettings, *, rng: torch.Generator) -> losses.Terms:
     """Send, decode and compare one batch."""
     output = model(batch, rng=rng)
     none = output.mean.new_zeros(())

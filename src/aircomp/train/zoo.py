@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aircomp.common.checks import check_path
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.train.fit import pretrain
 from aircomp.train.loop import Record
 from aircomp.train.recipe import PretrainSettings

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from aircomp.decoders.amp import amp_da as module
-from aircomp.decoders.amp.amp_da import AmpDa, AmpDaSettings, Book, settle, start, step
+from aircomp.decoders.amp.amp_da import AmpDa, Book, settle, start, step
 from aircomp.decoders.heard import exact_counts, noise_per_slot
+from aircomp.decoders.settings import AmpDaSettings
 from aircomp.encode.codebook import count
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.testing import check_decoder

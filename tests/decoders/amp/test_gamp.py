@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from aircomp.common.rng import generator
-from aircomp.decoders.amp.gamp import Gamp, GampSettings
+from aircomp.decoders.amp.gamp import Gamp
 from aircomp.decoders.amp.steps import AmpState, PreparedCodebook, iterate, output_block, pseudo_channel, start
 from aircomp.decoders.estimate.pilot import PilotEstimator
+from aircomp.decoders.settings import GampSettings
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.testing import check_decoder

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from aircomp.common.rng import generator
-from aircomp.decoders.amp.gamp import Gamp, GampSettings
-from aircomp.decoders.amp.posterior import BLOCK, Chains, Posterior, PosteriorSettings, Prior
+from aircomp.decoders.amp.gamp import Gamp
+from aircomp.decoders.amp.posterior import BLOCK, Chains, Posterior, Prior
+from aircomp.decoders.settings import GampSettings, PosteriorSettings
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.measure.metrics import count_accuracy

@@ -8,10 +8,11 @@ import torch
 from aircomp.common.gains import GainModel
 from aircomp.decoders.fading import blind
 from aircomp.decoders.fading import receiver as receiver_module
-from aircomp.decoders.fading.blind import Blind, BlindSettings
+from aircomp.decoders.fading.blind import Blind
 from aircomp.decoders.fading.count_weights import CountTable
 from aircomp.decoders.fading.multisource import Schedule, multisource_amp
 from aircomp.decoders.fading.receiver import Reception
+from aircomp.decoders.settings import BlindSettings
 from helpers.draws import accuracy, seeded
 from helpers.radio import DEVICES, POPULARITY, hear, normal, qpsk
 from plain.multisource_amp import multisource_amp as plain

@@ -8,11 +8,12 @@ import torch
 
 from aircomp.common.gains import GainModel
 from aircomp.common.packing import pack
-from aircomp.decoders.fading.blind import Blind, BlindSettings
-from aircomp.decoders.fading.blind_net import LAYERS, BlindNet, BlindNetSettings, features
+from aircomp.decoders.fading.blind import Blind
+from aircomp.decoders.fading.blind_net import LAYERS, BlindNet, features
 from aircomp.decoders.fading.multisource import Schedule, towards_sum
 from aircomp.decoders.fading.receiver import Reception
 from aircomp.decoders.fading.semi_blind import SHORTEST
+from aircomp.decoders.settings import BlindNetSettings, BlindSettings
 from aircomp.layer.blind_net import BlindLayer, BlindNetworks
 from aircomp.schemes.digital.receivers import make_receiver
 from helpers.draws import accuracy, seeded

@@ -4,8 +4,9 @@ import pytest
 import torch
 from scipy import optimize
 
-from aircomp.decoders.fading.covariance import Covariance, CovarianceSettings, maximum_likelihood, nnls
+from aircomp.decoders.fading.covariance import Covariance, maximum_likelihood, nnls
 from aircomp.decoders.fading.receiver import Reception
+from aircomp.decoders.settings import CovarianceSettings
 from helpers.draws import accuracy, seeded
 from helpers.radio import DEVICES, POPULARITY, hear, normal, qpsk
 

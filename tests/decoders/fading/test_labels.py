@@ -8,8 +8,9 @@ import torch
 from aircomp.decoders.fading import labels, semi_blind
 from aircomp.decoders.fading.labels import Sampler, least_squares, log_shares
 from aircomp.decoders.fading.receiver import Reception
-from aircomp.decoders.fading.semi_blind import SemiBlind, SemiBlindSettings, cluster, strongest
+from aircomp.decoders.fading.semi_blind import SemiBlind, cluster, strongest
 from aircomp.decoders.rounding import round_to_sum
+from aircomp.decoders.settings import SemiBlindSettings
 from helpers.draws import accuracy, seeded
 from helpers.radio import DEVICES, POPULARITY, hear, normal, qpsk
 

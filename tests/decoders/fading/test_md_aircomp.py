@@ -3,13 +3,15 @@
 import pytest
 import torch
 
-from aircomp.channel import ChannelSettings, Fading, PowerSettings
+from aircomp.channel.fading import Fading
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.common.gains import GainModel
 from aircomp.decoders.amp.slab import start_activity
 from aircomp.decoders.fading import md_aircomp as module
-from aircomp.decoders.fading.md_aircomp import MdAirComp, MdAirCompSettings
+from aircomp.decoders.fading.md_aircomp import MdAirComp
 from aircomp.decoders.fading.receiver import Reception
 from aircomp.decoders.rounding import round_to_sum
+from aircomp.decoders.settings import MdAirCompSettings
 from aircomp.errors import ConfigError
 from helpers.draws import accuracy, seeded
 from helpers.radio import DEVICES, POPULARITY, hear, qpsk

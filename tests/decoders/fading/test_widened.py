@@ -6,15 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aircomp.channel import ChannelSettings, Fading, PowerSettings
+from aircomp.channel.fading import Fading
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.common.gains import GainModel
 from aircomp.common.packing import unpack
 from aircomp.decoders.amp.steps import PreparedCodebook, iterate
 from aircomp.decoders.fading import widened as module
 from aircomp.decoders.fading.count_weights import CountTable
 from aircomp.decoders.fading.receiver import Reception
-from aircomp.decoders.fading.widened import Widened, WidenedSettings, widened_gamp
+from aircomp.decoders.fading.widened import Widened, widened_gamp
 from aircomp.decoders.rounding import round_to_sum
+from aircomp.decoders.settings import WidenedSettings
 from aircomp.encode.codebook import count
 from aircomp.errors import ConfigError
 from helpers.draws import accuracy, draw_indices, seeded

@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 
 from aircomp.common import arithmetic
 from aircomp.common.rng import generator
-from aircomp.decoders.amp.amp_da import AmpDa, AmpDaSettings
+from aircomp.decoders.amp.amp_da import AmpDa
 from aircomp.decoders.amp.gamp import Gamp
 from aircomp.decoders.amp.prior import poisson_posterior, reach_for
 from aircomp.decoders.amp.steps import AmpState, PreparedCodebook, pass_messages
 from aircomp.decoders.kernels import native
-from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder
 from aircomp.decoders.net.blocks import Scalars, initial_belief, refined_posterior
 from aircomp.decoders.net.cnn import Cnn, Workspace
-from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder, GampNetSettings
+from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder
 from aircomp.decoders.net.tempered import CountTable
+from aircomp.decoders.settings import AmpDaNetSettings, AmpDaSettings, GampNetSettings
 from aircomp.encode.codebook import make_codebook
 from helpers.draws import zipf_round
 

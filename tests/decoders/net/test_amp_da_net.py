@@ -13,11 +13,12 @@ from safetensors.torch import load_file
 from aircomp.channel.awgn import transmit
 from aircomp.common.rng import generator
 from aircomp.decoders.net import amp_da_net
-from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder, AmpDaNetSettings
+from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder
 from aircomp.decoders.net.count_table import count_moments
 from aircomp.decoders.net.refit import greedy_counts, refit
+from aircomp.decoders.settings import AmpDaNetSettings
 from aircomp.errors import ConfigError
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.testing import check_decoder
 
 REFERENCE = Path(__file__).parents[1] / "reference"

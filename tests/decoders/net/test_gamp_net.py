@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from aircomp.common.rng import generator
-from aircomp.decoders.amp.gamp import Gamp, GampSettings
+from aircomp.decoders.amp.gamp import Gamp
 from aircomp.decoders.amp.prior import reach_for
 from aircomp.decoders.amp.steps import MIN_NOISE, PreparedCodebook, iterate
 from aircomp.decoders.estimate.pilot import PilotEstimator
@@ -18,7 +18,8 @@ from aircomp.decoders.net.blocks import (
     standardised,
     tied_activity,
 )
-from aircomp.decoders.net.gamp_net import BATCH_ESTIMATE, GampNet, GampNetDecoder, GampNetSettings
+from aircomp.decoders.net.gamp_net import BATCH_ESTIMATE, GampNet, GampNetDecoder
+from aircomp.decoders.settings import GampNetSettings, GampSettings
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.testing import check_decoder

@@ -3,11 +3,13 @@
 import pytest
 import torch
 
-from aircomp.channel import ChannelSettings, Fading, PowerSettings
+from aircomp.channel.fading import Fading
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.link import Link, communicate
-from aircomp.quantize.codebook import QuantizeSettings
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.quantize.settings import QuantizeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 from helpers.draws import seeded
 from helpers.radio import normal
 

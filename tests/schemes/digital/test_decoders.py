@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from aircomp.decoders.simple import NnlsSettings
+from aircomp.decoders.settings import NnlsSettings
 from aircomp.errors import ConfigError
 from aircomp.schemes.digital.decoders import (
     DecoderChoice,

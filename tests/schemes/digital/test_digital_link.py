@@ -6,20 +6,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aircomp.aggregation import aggregate, aggregator_names
 from aircomp.aggregation.readout import not_shrunk, towards_sum
+from aircomp.aggregation.rules import aggregate, aggregator_names
 from aircomp.channel.awgn import Awgn, add_noise, superpose
 from aircomp.channel.snr import noise_variance
 from aircomp.decoders.amp.gamp import Gamp
 from aircomp.decoders.rounding import round_to_sum
-from aircomp.device.feedback import FeedbackSettings, remember
+from aircomp.device.feedback import remember
+from aircomp.device.settings import FeedbackSettings
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.link import Link, broadcast, carry, communicate, encode, sound
-from aircomp.quantize.codebook import QuantizeSettings, build
+from aircomp.quantize.codebook import build
 from aircomp.quantize.fragment import split
 from aircomp.quantize.nearest import nearest
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.quantize.settings import QuantizeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.cost import dry_run
 from aircomp.schemes.digital.counting import with_decoder
 from aircomp.schemes.digital.decoders import decoder_names, make_decoder, trained_decoders
@@ -27,6 +29,7 @@ from aircomp.schemes.digital.link import Digital
 from aircomp.schemes.digital.repetition import SNR_DB
 from aircomp.schemes.outputs import Mean, aggregate_output
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 
 SMALL = QuantizeSettings(fragment_length=4, num_codewords=16)
 

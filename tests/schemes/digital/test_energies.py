@@ -10,9 +10,9 @@ from aircomp.decoders.amp.gamp import Gamp
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ArtefactError, ConfigError, ShapeError
 from aircomp.link import Link, communicate
-from aircomp.schemes.base import SchemeSettings
 from aircomp.schemes.digital import link as digital
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 from helpers.exchanges import soft_error, two_rounds, updates
 
 MATCHED = SchemeSettings(name="gamp", energy="matched")

@@ -6,8 +6,9 @@ import torch
 from aircomp.channel.awgn import Awgn
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.link import Link, communicate
-from aircomp.schemes.base import MEAN_ENERGY, SchemeContext, SchemeSettings
+from aircomp.schemes.base import MEAN_ENERGY, SchemeContext
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 from helpers.exchanges import soft_error, two_rounds, updates
 
 MATCHED = SchemeSettings(name="gamp", energy="matched")

@@ -4,19 +4,22 @@ import pytest
 import torch
 
 import aircomp
-from aircomp.channel import ChannelSettings, Fading, PowerSettings, make_channel
+from aircomp.channel.fading import Fading
+from aircomp.channel.make import make_channel
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.cli.flags import with_full_names
 from aircomp.common.gains import GainModel
 from aircomp.decoders.base import Decoded
 from aircomp.errors import ConfigError, ShapeError
-from aircomp.federation.configure import full_name
+from aircomp.federation.experiment import full_name
 from aircomp.layer.blind_net import BlindLayer, BlindNetworks
 from aircomp.link import Link, communicate
-from aircomp.quantize.codebook import QuantizeSettings
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.quantize.settings import QuantizeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.digital.link import sent_counts
 from aircomp.schemes.digital.radio import joined
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 
 QUANTIZE = QuantizeSettings(fragment_length=20, num_codewords=32)
 

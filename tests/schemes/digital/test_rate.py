@@ -8,9 +8,10 @@ from aircomp.errors import ConfigError
 from aircomp.federation.simulate import simulate
 from aircomp.link import Link, communicate
 from aircomp.measure.metrics import vector_nmse
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.digital.rate import short_sizes
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 
 FIXED = SchemeSettings(name="gamp", energy="matched")
 AUTO = FIXED.changed(rate="auto")

@@ -4,16 +4,19 @@ import pytest
 import torch
 
 import aircomp
-from aircomp.channel import ChannelSettings, Fading, PowerSettings
-from aircomp.decoders.fading.learnt_channels import ReceiverCsiSettings, learn_channels
+from aircomp.channel.fading import Fading
+from aircomp.channel.settings import ChannelSettings, PowerSettings
+from aircomp.decoders.fading.learnt_channels import learn_channels
+from aircomp.decoders.settings import ReceiverCsiSettings
 from aircomp.encode.own_pilots import first_of_blocks, own_sequences
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
-from aircomp.quantize.codebook import QuantizeSettings
+from aircomp.quantize.settings import QuantizeSettings
 from aircomp.report.faded import hear_with_pilots
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.digital.receiver_csi import OwnPilots
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 from helpers.draws import seeded
 from helpers.radio import normal
 

@@ -7,12 +7,13 @@ from aircomp.aggregation.readout import MOST_STRETCH, calibrated
 from aircomp.channel.awgn import Awgn
 from aircomp.link import Link, communicate
 from aircomp.measure.metrics import vector_gain
-from aircomp.quantize.codebook import QuantizeSettings
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.quantize.settings import QuantizeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.digital import rehearsal
 from aircomp.schemes.digital.decoders import decoder_names, trained_decoders
 from aircomp.schemes.outputs import aggregate_output
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 
 SMALL = QuantizeSettings(fragment_length=4, num_codewords=16)
 

@@ -4,12 +4,15 @@ import pytest
 import torch
 
 import aircomp
-from aircomp.channel import Awgn, ChannelSettings, Fading, PowerSettings
+from aircomp.channel.awgn import Awgn
+from aircomp.channel.fading import Fading
+from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
-from aircomp.quantize.codebook import QuantizeSettings
-from aircomp.schemes.base import SchemeContext, SchemeSettings
+from aircomp.quantize.settings import QuantizeSettings
+from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SchemeSettings
 
 QUANTIZE = QuantizeSettings(fragment_length=20, num_codewords=32)
 

@@ -20,15 +20,14 @@ from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field
 from torch import Tensor
 
-from aircomp.common.settings import Settings
 from aircomp.common.threads import spread
 from aircomp.decoders.amp.slab import slab_moments, start_activity
 from aircomp.decoders.base import BaseDecoder, Decoded, Observation, check_codebook
 from aircomp.decoders.heard import MIN_VAR, hear
 from aircomp.decoders.kernels import native
+from aircomp.decoders.settings import AmpDaSettings
 
 LARGEST = 16
 """M, the largest count of the prior, as in the authors' code, however many devices there are."""
@@ -43,17 +42,6 @@ OfCodewords = Float[Tensor, "batches slots codewords"]
 """A number for every codeword of every slot of some batches."""
 OfUses = Float[Tensor, "batches slots uses"]
 """A number for every channel use of every slot of some batches."""
-
-
-class AmpDaSettings(Settings):
-    """Options of AMP-DA; the defaults are those of the authors of AMP-DA-Net."""
-
-    damping: float = Field(default=0.3, ge=0, lt=1)
-    """Share of the old state that each iteration keeps."""
-    max_iterations: int = Field(default=50, ge=1, le=10_000)
-    """The most iterations; from the 16th on, a rising residual of the batch ends them earlier."""
-    batch_slots: int = Field(default=64, ge=1, le=4096)
-    """Consecutive slots that share activity, noise variance and stopping; what is left of a round is a shorter batch."""
 
 
 class AmpDa(BaseDecoder):

@@ -6,28 +6,17 @@ With short codewords the slots whose counts do not fit are decoded once more (`a
 """
 
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor
 
-from aircomp.common.settings import Settings
 from aircomp.common.snr import SnrReference
-from aircomp.decoders.amp.prior import AGREEMENT
 from aircomp.decoders.amp.repair import repair
 from aircomp.decoders.base import BaseDecoder, Decoded, Observation, check_codebook
 from aircomp.decoders.estimate.pilot import PilotEstimator
 from aircomp.decoders.heard import hear
+from aircomp.decoders.settings import GampSettings
 
 FEW_USES = 16
 """Codewords of so many uses or fewer leave message passing too little to average over: slots that do not fit are repaired."""
-
-
-class GampSettings(Settings):
-    """Options of GAMP."""
-
-    iterations: int = Field(default=10, ge=1, le=10_000)
-    """Iterations of message passing; more than ten change little."""
-    agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
-    """Probability that two devices of a slot choose alike beyond that of independent draws."""
 
 
 class Gamp(BaseDecoder):

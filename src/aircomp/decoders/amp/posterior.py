@@ -18,18 +18,17 @@ from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.common import rng as rngs
-from aircomp.common.settings import Settings
 from aircomp.common.snr import SnrReference
-from aircomp.decoders.amp.prior import AGREEMENT, reach_for
+from aircomp.decoders.amp.prior import reach_for
 from aircomp.decoders.amp.steps import MIN_NOISE, PreparedCodebook, iterate
 from aircomp.decoders.base import BaseDecoder, Decoded, Observation, check_codebook, check_received
 from aircomp.decoders.estimate.pilot import PilotEstimator
 from aircomp.decoders.heard import hear, noise_per_slot
 from aircomp.decoders.rounding import round_to_sum
+from aircomp.decoders.settings import PosteriorSettings
 from aircomp.errors import ConfigError
 
 # Random numbers are drawn for so many slots at a time, from a generator of their own, whatever is computed at a time.
@@ -148,21 +147,6 @@ class Samples:
     """Of `best`, up to a constant of the slot."""
     disagreement: PerSlot
     """ℓ1 distance between the first chain's mean and the others', over 2K: 0 if they agree, 1 if they share nothing."""
-
-
-class PosteriorSettings(Settings):
-    """Options of the sampler."""
-
-    sweeps: int = Field(default=200, ge=1, le=100_000)
-    """Samples kept of every chain."""
-    burn_in: int = Field(default=50, ge=0, le=100_000)
-    """Sweeps before the first sample that is kept; annealed chains begin with more noise, which falls meanwhile."""
-    chains: int = Field(default=2, ge=2, le=1024)
-    """How many chains; the first starts from decoded counts, the others are annealed."""
-    agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
-    """Probability that two devices of a slot choose alike beyond that of independent draws."""
-    seed: int = Field(default=0, ge=0, le=2**63 - 1)
-    """Seed of the random numbers."""
 
 
 class Posterior(BaseDecoder):

@@ -18,9 +18,6 @@ from torch import Tensor
 from aircomp.decoders.base import MAX_DEVICES
 from aircomp.decoders.kernels import native
 
-# Devices of a slot choose alike more often than independent draws: measured 0.017 on ResNet fragments; of 0, 0.02, 0.04 and
-# 0.08 between the second and the third decode best on ResNet, VGG and digits (`tools/fit_constants.py agreement`).
-AGREEMENT = 0.03
 # a codeword that nobody chooses has an urn of this size: its weight stays finite
 MIN_SHAPE = 1e-12
 # Counts summed either side of a mode, however wide the pseudo-channel: time and tables stay bounded.

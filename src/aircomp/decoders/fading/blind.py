@@ -9,12 +9,9 @@ from collections.abc import Callable
 
 import torch
 from jaxtyping import Complex, Float
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.common.gains import GainModel
-from aircomp.common.settings import Settings
-from aircomp.decoders.amp.prior import AGREEMENT
 from aircomp.decoders.base import MAX_DEVICES, Decoded
 from aircomp.decoders.fading.count_weights import CountTable, largest_count
 from aircomp.decoders.fading.multisource import Found, Schedule, multisource_amp
@@ -28,21 +25,11 @@ from aircomp.decoders.fading.receiver import (
     expected_counts,
     soft_counts,
 )
+from aircomp.decoders.settings import BlindSettings
 
 PILOT_SLOTS = 256
 """Slots whose decoding settles the number of devices and the noise of a round."""
 PILOT_PASSES = 3
-
-
-class BlindSettings(Settings):
-    """Options of the blind receiver."""
-
-    iterations: int = Field(default=8, ge=1, le=10_000)
-    """Iterations of message passing."""
-    damping: float = Field(default=0.3, ge=0, lt=1)
-    """Share of the old estimate that each iteration keeps."""
-    agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
-    """Probability that two devices of a slot choose alike beyond that of independent draws."""
 
 
 Learned = Callable[[int, GainModel], Schedule]

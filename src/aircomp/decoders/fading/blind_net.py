@@ -19,14 +19,11 @@ import math
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor, nn
 
 from aircomp.common.gains import GainModel
-from aircomp.common.settings import Settings
-from aircomp.decoders.amp.prior import AGREEMENT
-from aircomp.decoders.fading.blind import BlindSettings
 from aircomp.decoders.fading.multisource import Schedule
+from aircomp.decoders.settings import BlindSettings
 
 LAYERS = BlindSettings().iterations
 """Iterations that are learned."""
@@ -35,16 +32,6 @@ MOST_ANTENNAS, MOST_POWER_DB = 64, 3.0
 _NUMBERS = 4
 """Of each iteration."""
 _FEATURES = 3
-
-
-class BlindNetSettings(Settings):
-    """Options of the trained blind receiver."""
-
-    agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
-    """Probability that two devices of a slot choose alike beyond that of independent draws."""
-    memory: bool = True
-    """Whether the gains of every block of eight or more slots are learnt from them, as `semi-blind` does: far better, and
-    slower."""
 
 
 class BlindNet(nn.Module):

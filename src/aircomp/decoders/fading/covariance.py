@@ -10,31 +10,19 @@ With random gains, $\hat S = YY^H/N_r \approx C\,\mathrm{diag}(x)\,C^H + \sigma^
 Neither knows the popularity; the blind receiver does, and counts better. They are here to compare with.
 """
 
-from typing import Literal
-
 import torch
 from jaxtyping import Complex, Float
-from pydantic import Field
 from torch import Tensor
 
-from aircomp.common.settings import Settings
 from aircomp.decoders.base import Decoded
 from aircomp.decoders.fading.blind import Blind
 from aircomp.decoders.fading.receiver import Reception, check_complex_codebook, check_reception, conclude_blocks
+from aircomp.decoders.settings import CovarianceSettings
 
 CHUNK = 256
 """Slots decoded at a time: bounds the temporaries, changes nothing else."""
 MIN_NOISE = 1e-2
 """Of a complex use: the inverse of the covariance follows hundreds of updates in float32, and a device has power one."""
-
-
-class CovarianceSettings(Settings):
-    """Options of the covariance receiver."""
-
-    fit: Literal["nnls", "ml"] = "ml"
-    """How the covariance is fitted: non-negative least squares (nnls) or maximum likelihood (ml)."""
-    sweeps: int = Field(default=5, ge=1, le=10_000)
-    """Passes over all codewords."""
 
 
 class Covariance:

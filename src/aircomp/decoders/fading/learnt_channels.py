@@ -16,11 +16,9 @@ from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Complex, Float
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.common.rng import generator
-from aircomp.common.settings import Settings
 from aircomp.decoders.base import Decoded
 from aircomp.decoders.fading.labels import MIN_NOISE, Sampler, least_squares, log_shares
 from aircomp.decoders.fading.receiver import check_complex_codebook, conclude_blocks
@@ -31,15 +29,6 @@ SAMPLES = 4
 """Gains of the round's mean power that a device is given beforehand: with few blocks and antennas its own tell little."""
 MIN_POWER = 1e-12
 """Of noise and gains: divisions stay finite."""
-
-
-class ReceiverCsiSettings(Settings):
-    """Options of the link whose base station learns channels from pilots."""
-
-    pilots: int = Field(default=1, ge=1, le=1024)
-    """Slots of every coherence block that carry pilots; 32 complex uses in such slots have room for 31 devices."""
-    passes: int = Field(default=4, ge=0, le=1000)
-    """How often channels are improved by the codewords that were found with them; 0: pilots alone tell them."""
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,9 @@ from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Complex, Float
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.common.packing import unpack
-from aircomp.common.settings import Settings
 from aircomp.decoders.amp.slab import slab_moments, start_activity
 from aircomp.decoders.base import Decoded, PerCodeword, PerUse
 from aircomp.decoders.fading.receiver import (
@@ -36,6 +34,7 @@ from aircomp.decoders.fading.receiver import (
     conclude_blocks,
 )
 from aircomp.decoders.heard import MIN_VAR
+from aircomp.decoders.settings import MdAirCompSettings
 
 START_NOISE = 100.0
 """Noise variance of a slot before the first iteration, as published: the prior is trusted first."""
@@ -47,15 +46,6 @@ MAX_STATE = 1e9
 """The largest part of z: message passing that diverges stays finite, and no usual signal comes near."""
 MAX_COUNT = 1000
 """The largest estimate of M: a signal on the wrong scale ends soon, with a wrong answer, not in hours."""
-
-
-class MdAirCompSettings(Settings):
-    """Options of MD-AirComp's receiver; the defaults are the published ones."""
-
-    damping: float = Field(default=0.3, ge=0, lt=1)
-    """Share of the old state that each iteration keeps."""
-    max_iterations: int = Field(default=50, ge=1, le=10_000)
-    """The most iterations; from the 16th on, a rising residual of the round ends them earlier."""
 
 
 @dataclass(frozen=True)

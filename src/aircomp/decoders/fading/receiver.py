@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
-from aircomp.common.checks import all_finite
 from aircomp.common.gains import GainModel
+from aircomp.common.tensors import all_finite
 from aircomp.decoders.base import MAX_DEVICES, Decoded, check_num_active, check_popularity, check_unit_norm
 from aircomp.decoders.rounding import conclude
 from aircomp.decoders.side import FIRST_ITERATIONS, check_groups, slot_rates

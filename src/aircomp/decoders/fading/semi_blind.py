@@ -14,15 +14,14 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Complex, Float
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.common.rng import generator
-from aircomp.common.settings import Settings
 from aircomp.decoders.base import Decoded
-from aircomp.decoders.fading.blind import Blind, BlindSettings, Learned
+from aircomp.decoders.fading.blind import Blind, Learned
 from aircomp.decoders.fading.labels import MIN_NOISE, Labels, Sampler, least_squares, log_shares
 from aircomp.decoders.fading.receiver import Reception, check_complex_codebook, check_reception, conclude_blocks
+from aircomp.decoders.settings import SemiBlindSettings
 
 SURE = 0.8
 """Probability that one device sent a codeword, from which on its vector is a sample of a channel."""
@@ -41,17 +40,6 @@ MANY_ANTENNAS, TRIES = 8, 3
 EXPLAINED, STUCK, TOO_MUCH = 1.01, 1.05, 2.0
 """Residual over noise at which nothing is left to repair, from which on a start was wrong, and at which gains cannot have
 stayed as they were."""
-
-
-class SemiBlindSettings(Settings):
-    """Options of the semi-blind receiver."""
-
-    passes: int = Field(default=4, ge=1, le=1000)
-    """How often the codewords of the devices and their gains are estimated in turn."""
-    repairs: int = Field(default=8, ge=0, le=1000)
-    """How many gains are tried anew in a block that noise does not explain."""
-    blind: BlindSettings = BlindSettings()
-    """Options of the first decoding, which is blind."""
 
 
 @dataclass(frozen=True)

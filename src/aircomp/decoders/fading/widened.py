@@ -14,13 +14,10 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Complex, Float
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.common.gains import GainModel
 from aircomp.common.packing import unpack
-from aircomp.common.settings import Settings
-from aircomp.decoders.amp.prior import AGREEMENT
 from aircomp.decoders.amp.steps import MAX_STATE, MIN_NOISE
 from aircomp.decoders.base import Decoded
 from aircomp.decoders.estimate.pilot import PILOT_SLOTS, PilotEstimator
@@ -34,20 +31,12 @@ from aircomp.decoders.fading.receiver import (
     expected_counts,
     soft_counts,
 )
+from aircomp.decoders.settings import WidenedSettings
 
 AT_ONCE = 50_000
 """Weights of the slots that are decoded together: larger tables take fresh memory every time. Only the time changes."""
 NOISE_PASSES = 2
 """Decodings of some slots that settle the noise: estimates for exact gains take their spread for noise."""
-
-
-class WidenedSettings(Settings):
-    """Options of GAMP with a widened likelihood."""
-
-    iterations: int = Field(default=15, ge=1, le=10_000)
-    """Iterations of message passing."""
-    agreement: float = Field(default=AGREEMENT, ge=0, lt=1)
-    """Probability that two devices of a slot choose alike beyond that of independent draws."""
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Literal, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
-from aircomp.common.settings import Settings
 from aircomp.common.snr import SnrReference
 from aircomp.common.threads import spread
 from aircomp.decoders.amp.prior import Moments, log_odds_spike
@@ -36,6 +34,7 @@ from aircomp.decoders.kernels import native
 from aircomp.decoders.net.count_table import count_moments
 from aircomp.decoders.net.refit import authors_counts
 from aircomp.decoders.net.trace import NetState
+from aircomp.decoders.settings import AmpDaNetSettings
 
 NUM_FEATURES = 6
 BLOCK = 64  # slots that pass through all convolutions before the next ones do: their maps stay in cache
@@ -63,39 +62,6 @@ SCALARS = {
 """Learned scalars of a layer and their raw start. The paper gives ζ = .85; the others are the authors'."""
 STEPS = {"total_step": 0.0, "popularity_step": 0.0}
 """The authors' form has two more: steps of K and π."""
-
-
-class AmpDaNetSettings(Settings):
-    """The network's form and shape; its sizes do not depend on the codebook."""
-
-    form: Literal["paper", "authors"] = "paper"
-    """paper: the text, literally. authors: what the authors' published code computes."""
-    num_layers: int = Field(default=10, ge=1, le=1000)
-    """Unrolled iterations (paper: 10)."""
-    filters: int = Field(default=32, ge=1, le=4096)
-    """Channels of the CNN (paper: 32)."""
-    kernel: int = Field(default=3, ge=1, le=1023)
-    """Codewords a convolution sees, an odd number (paper: 3)."""
-    em: Literal["batch", "slot"] = "batch"
-    """Whether EM refines λ and α for a batch of slots (the paper's equations) or for each slot (its remark on K)."""
-    start: Literal["constants", "estimates"] = "constants"
-    """K and σ² before the first layer: 10 and 100, the authors', for the paper gives none; or estimates from the round,
-    this package's."""
-
-    @field_validator("kernel")
-    @classmethod
-    def _odd(cls, kernel: int) -> int:
-        if kernel % 2 == 0:
-            raise ValueError("expected an odd number, so that a convolution has a middle")
-        return kernel
-
-    @model_validator(mode="after")
-    def _authors_have_no_options(self) -> "AmpDaNetSettings":
-        if self.form == "authors" and (self.em, self.start) != ("batch", "constants"):
-            raise ValueError(
-                'form = "authors" has em = "batch" and start = "constants"; leave them out, or set form = "paper"'
-            )
-        return self
 
 
 @dataclass(frozen=True)

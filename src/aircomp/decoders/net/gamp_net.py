@@ -12,15 +12,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
-from aircomp.common.settings import Settings
 from aircomp.common.snr import SnrReference
 from aircomp.common.threads import spread, whole_cores
 from aircomp.decoders.amp.prior import reach_for
@@ -43,6 +41,7 @@ from aircomp.decoders.net.blocks import (
 from aircomp.decoders.net.cnn import Cnn, Workspace
 from aircomp.decoders.net.tempered import CountTable
 from aircomp.decoders.net.trace import NetState
+from aircomp.decoders.settings import GampNetSettings
 
 log = logging.getLogger(__name__)
 
@@ -62,28 +61,6 @@ BATCH_ESTIMATE: dict[str, Any] = {
 MAX_COUNT = 4096
 # Of the trained numbers of devices: estimates at 0 dB are off by a tenth, and that says nothing of the range.
 OFF_RANGE = 1.25
-
-
-class GampNetSettings(Settings):
-    """The network's shape; its sizes do not depend on the codebook."""
-
-    form: Literal["gamp-net"] = "gamp-net"
-    """Which network it is; a layer's file says so."""
-    num_layers: int = Field(default=10, ge=1, le=1000)
-    """Unrolled iterations (paper: 10)."""
-    filters: int = Field(default=32, ge=1, le=4096)
-    """Channels of the CNN (paper: 32)."""
-    kernel: int = Field(default=3, ge=1, le=1023)
-    """Codewords a convolution sees, an odd number (paper: 3)."""
-    agreement: float = Field(default=0.0, ge=0, lt=1)
-    """Agreement of devices in the estimates that the network starts from (`aircomp.decoders.amp.prior`; paper: 0)."""
-
-    @field_validator("kernel")
-    @classmethod
-    def _odd(cls, kernel: int) -> int:
-        if kernel % 2 == 0:
-            raise ValueError("expected an odd number, so that a convolution has a middle")
-        return kernel
 
 
 @dataclass(frozen=True)

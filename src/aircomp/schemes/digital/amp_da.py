@@ -6,16 +6,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.common.snr import SnrReference
-from aircomp.decoders.amp.amp_da import AmpDa, AmpDaSettings
+from aircomp.decoders.amp.amp_da import AmpDa
 from aircomp.decoders.base import Decoder
-from aircomp.schemes.digital.counting import CODEWORD, QIAO, TARIZZO, Counting, CountingSettings
+from aircomp.decoders.settings import AmpDaSettings
+from aircomp.schemes.digital.counting import CODEWORD, QIAO, TARIZZO, Counting
 from aircomp.schemes.registry import scheme
-
-
-class AmpDaLinkSettings(CountingSettings):
-    """Options of AMP-DA on the digital link."""
-
-    decoder: AmpDaSettings = AmpDaSettings()
+from aircomp.schemes.settings import AmpDaLinkSettings
 
 
 @scheme(

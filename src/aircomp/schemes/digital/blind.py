@@ -5,38 +5,25 @@ from typing import Any, ClassVar
 from jaxtyping import Complex
 from torch import Tensor
 
-from aircomp.decoders.fading.blind import Blind, BlindSettings, Learned
-from aircomp.decoders.fading.blind_net import BlindNetSettings
+from aircomp.decoders.fading.blind import Blind, Learned
 from aircomp.decoders.fading.receiver import Receiver
-from aircomp.decoders.fading.semi_blind import SemiBlind, SemiBlindSettings
+from aircomp.decoders.fading.semi_blind import SemiBlind
+from aircomp.decoders.settings import BlindNetSettings, BlindSettings, SemiBlindSettings
 from aircomp.errors import ConfigError
 from aircomp.layer.blind_net import BlindLayer
 from aircomp.schemes.base import Scheme, SchemeContext
 from aircomp.schemes.digital.codebooks import codebook_of
 from aircomp.schemes.digital.counting import CODEWORD, LEARNED
-from aircomp.schemes.digital.link import InformedSettings
-from aircomp.schemes.digital.received import Received, ReceiverSettings, packed
+from aircomp.schemes.digital.received import Received, packed
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import (
+    BlindLinkSettings,
+    BlindNetLinkSettings,
+    ReceiverSettings,
+    SemiBlindLinkSettings,
+)
 
 _OKUMUS = "multisource AMP: Okumuş et al. 2025"
-
-
-class BlindLinkSettings(ReceiverSettings, InformedSettings):
-    """Options of the blind receiver."""
-
-    decoder: BlindSettings = BlindSettings()
-
-
-class SemiBlindLinkSettings(ReceiverSettings, InformedSettings):
-    """Options of the semi-blind receiver."""
-
-    decoder: SemiBlindSettings = SemiBlindSettings()
-
-
-class BlindNetLinkSettings(ReceiverSettings, InformedSettings):
-    """Options of the trained blind receiver."""
-
-    decoder: BlindNetSettings = BlindNetSettings()
 
 
 @scheme("blind", sends=CODEWORD, needs="any", source=f"this package; {_OKUMUS}", ours=True)

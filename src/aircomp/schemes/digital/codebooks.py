@@ -11,7 +11,7 @@ from torch import Tensor
 from aircomp.common import rng as rngs
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.layer.zoo import layer_for, layer_names, layer_sizes
 
 

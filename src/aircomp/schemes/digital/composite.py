@@ -26,10 +26,11 @@ from aircomp.encode.signal import Codewords
 from aircomp.schemes.base import Scheme, SchemeContext
 from aircomp.schemes.digital.block_pilots import BlockPiloted, BlockPilots
 from aircomp.schemes.digital.codebooks import codebook_of
-from aircomp.schemes.digital.link import Digital, DigitalSettings
+from aircomp.schemes.digital.link import Digital
 from aircomp.schemes.digital.radio import joined
 from aircomp.schemes.digital.received import NoDecoder, Received
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import DigitalSettings, MdAirCompPlusSettings
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,6 @@ class CompositePilot(BlockPilots):
             heard = torch.einsum("a,asu->su", gains.conj(), block)[None] / antennas
             found += receiver.receive(Reception(heard, popularity, gain_model=model, num_active=number))
         return joined(found)
-
-
-class MdAirCompPlusSettings(DigitalSettings):
-    """Options of the composite pilot on the digital link."""
 
 
 @scheme(

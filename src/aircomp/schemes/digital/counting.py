@@ -5,59 +5,35 @@ link ──► first antenna, block by block ──► copies      over fading
 """
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.common.settings import Settings
 from aircomp.common.snr import SnrReference
 from aircomp.decoders.base import Decoder
 from aircomp.errors import ConfigError
-from aircomp.quantize.codebook import QuantizeSettings
-from aircomp.schemes.base import Scheme, SchemeContext, SchemeSettings
+from aircomp.quantize.settings import QuantizeSettings
+from aircomp.schemes.base import Scheme, SchemeContext
 from aircomp.schemes.digital.codebooks import codebook_of, sent_codebook
 from aircomp.schemes.digital.energies import MatchedEnergies
-from aircomp.schemes.digital.link import Digital, DigitalSettings, InformedSettings
+from aircomp.schemes.digital.link import Digital
 from aircomp.schemes.digital.pilots import Pilots
 from aircomp.schemes.digital.radio import FirstAntenna, Radio
 from aircomp.schemes.digital.rate import Rate, short_context, short_sizes
 from aircomp.schemes.digital.repetition import Repetition
 from aircomp.schemes.digital.slots import Wrapper
+from aircomp.schemes.settings import (
+    CountingSettings,
+    OwnDecoderSettings,
+    SchemeSettings,
+    UnequalSettings,
+)
 
 QIAO, TARIZZO = "Qiao et al. 2024", "Tarizzo et al. 2025"
 CODEWORD, LEARNED = "codewords of a shared codebook", "codewords of a learned codebook"
-
-
-class RepeatedSettings(DigitalSettings):
-    """Schemes whose slots can be sent several times."""
-
-    repeat: Literal["auto"] | Annotated[int, Field(ge=1, le=10**6)] = 1
-    """How often a slot is sent; so many times fewer slots are asked for. 1 is the paper's. auto chooses: it weighs the energy
-    of the slots that are not asked for against the slots that would be decoded wrongly at the estimated SNR."""
-
-
-class CountingSettings(RepeatedSettings):
-    """Schemes with a decoder for white noise."""
-
-    pilots: int | None = Field(default=None, ge=0, le=10**6)
-    """Slots in which every device sends the same known sequence, which tells the number of devices. By default none with
-    codewords of equal energy, and otherwise one slot in fifty, from 4 to 64."""
-
-
-class UnequalSettings(CountingSettings, InformedSettings):
-    """Schemes whose decoder takes codewords of unequal energy."""
-
-    energy: Literal["equal", "matched"] = "equal"
-    """Energy of the codewords: the same for all (paper), or matched to what each stands for and to the noise of the last
-    round, one on average."""
-    peak: float | None = Field(default=None, ge=1, le=1e6)
-    """The most energy of a codeword with matched energies, where the mean is one; by default 36."""
-    rate: Literal["fixed", "auto"] = "fixed"
-    """Sizes of fragments and codewords: fixed as set (paper), or auto: a quarter of them where the SNR is high enough, at the
-    same channel uses per parameter."""
 
 
 class Counting(Digital):
@@ -148,10 +124,6 @@ def wrapped(link: Digital, settings: CountingSettings) -> Digital | Wrapper:
     if settings.pilots or (settings.pilots is None and unequal):
         found = Pilots(found, settings.pilots, equal=not unequal, tells_noise=rate == "auto")
     return found
-
-
-class OwnDecoderSettings(CountingSettings, InformedSettings):
-    """The digital link with a decoder of the user's own."""
 
 
 def with_decoder(decoder: Decoder, name: str, settings: SchemeSettings, context: SchemeContext) -> Scheme:

@@ -3,17 +3,13 @@
 from jaxtyping import Complex
 from torch import Tensor
 
-from aircomp.decoders.fading.covariance import Covariance, CovarianceSettings
+from aircomp.decoders.fading.covariance import Covariance
 from aircomp.decoders.fading.receiver import Receiver
+from aircomp.decoders.settings import CovarianceSettings
 from aircomp.schemes.digital.counting import CODEWORD
-from aircomp.schemes.digital.received import Received, ReceiverSettings
+from aircomp.schemes.digital.received import Received
 from aircomp.schemes.registry import scheme
-
-
-class CovarianceLinkSettings(ReceiverSettings):
-    """Options of the covariance receiver on the digital link."""
-
-    decoder: CovarianceSettings = CovarianceSettings()
+from aircomp.schemes.settings import CovarianceLinkSettings
 
 
 @scheme(

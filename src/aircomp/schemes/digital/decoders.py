@@ -9,15 +9,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.common.checks import check_choice, check_tensor
+from aircomp.common.checks import check_choice
 from aircomp.common.settings import Settings
 from aircomp.common.snr import SnrReference
+from aircomp.common.tensors import check_tensor
 from aircomp.decoders.base import Decoder
 from aircomp.decoders.simple import Genie
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.schemes.digital.codebooks import sent_codebook
 from aircomp.schemes.digital.counting import Counting
-from aircomp.schemes.registry import scheme_class, scheme_names
+from aircomp.schemes.registry import scheme_class
+from aircomp.schemes.settings import scheme_names
 
 GENIE = "genie"
 

@@ -4,16 +4,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.common.snr import SnrReference
-from aircomp.decoders.amp.gamp import Gamp, GampSettings
+from aircomp.decoders.amp.gamp import Gamp
 from aircomp.decoders.base import Decoder
-from aircomp.schemes.digital.counting import CODEWORD, Counting, UnequalSettings
+from aircomp.decoders.settings import GampSettings
+from aircomp.schemes.digital.counting import CODEWORD, Counting
 from aircomp.schemes.registry import scheme
-
-
-class GampLinkSettings(UnequalSettings):
-    """Options of GAMP on the digital link."""
-
-    decoder: GampSettings = GampSettings()
+from aircomp.schemes.settings import GampLinkSettings
 
 
 @scheme("gamp", sends=CODEWORD, needs="in phase", source="this package; GAMP: Rangan 2011", ours=True)

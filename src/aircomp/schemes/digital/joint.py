@@ -1,43 +1,18 @@
 """The joint code: codewords that lean towards what they stand for, by a trained network (`encode/joint_code.py`)."""
 
-from typing import Annotated, Literal
-
-from pydantic import Field
-
 from aircomp.common import rng as rngs
-from aircomp.decoders.amp.gamp import GampSettings
-from aircomp.decoders.side import SideInformation
 from aircomp.encode.codebook import random_rotation
 from aircomp.encode.joint_code import JointCode, Shaped
 from aircomp.errors import ConfigError
 from aircomp.layer.joint_code import JointLayer
-from aircomp.quantize.codebook import QuantizeSettings
-from aircomp.schemes.base import NOISE_VAR, Broadcast, LayerPath, Scheme, SchemeContext, SchemeSettings
+from aircomp.schemes.base import NOISE_VAR, Broadcast, Scheme, SchemeContext
 from aircomp.schemes.digital.energies import POPULARITY, UnequalCodewords
-from aircomp.schemes.digital.gamp import GampLink, GampLinkSettings
+from aircomp.schemes.digital.gamp import GampLink
 from aircomp.schemes.digital.link import NUM_ACTIVE, Digital
 from aircomp.schemes.digital.pilots import Pilots
 from aircomp.schemes.digital.repetition import Repetition
 from aircomp.schemes.registry import scheme
-
-
-class JointCodeLinkSettings(SchemeSettings):
-    """Options of the joint code."""
-
-    quantize: QuantizeSettings = QuantizeSettings()
-    codeword_length: int = Field(default=64, ge=1, le=65_536)
-    """Real channel uses of one slot, a power of two."""
-    layer: LayerPath = None
-    """Directory of a trained joint code; by default the package's."""
-    side_information: SideInformation = "both"
-    """What the decoder is told of each slot beforehand: its layer, the base station's own codeword, both or none."""
-    decoder: GampSettings = GampSettings()
-    peak: float | None = Field(default=None, ge=1, le=1e6)
-    """The most energy of a codeword, where the mean is one; by default 36."""
-    repeat: Literal["auto"] | Annotated[int, Field(ge=1, le=10**6)] = 1
-    """How often a slot is sent; so many times fewer slots are asked for."""
-    pilots: int | None = Field(default=None, ge=0, le=10**6)
-    """Slots in which every device sends the same known sequence; by default one in fifty, from 4 to 64."""
+from aircomp.schemes.settings import GampLinkSettings, JointCodeLinkSettings
 
 
 class JointCodewords(UnequalCodewords):

@@ -23,11 +23,10 @@ matched energies (`energies.py`), the joint code (`joint.py`), two sizes (`rate.
 
 import copy
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Inexact, Int
-from pydantic import Field
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
@@ -35,60 +34,21 @@ from aircomp.common import rng as rngs
 from aircomp.decoders.base import Decoded, Decoder, run_decoder
 from aircomp.decoders.estimate.copies import estimate_snr_db
 from aircomp.decoders.estimate.heard_pilots import in_phase
-from aircomp.decoders.side import SideInformation, visible_side_information
-from aircomp.encode.codebook import CodebookKind, count
+from aircomp.decoders.side import visible_side_information
+from aircomp.encode.codebook import count
 from aircomp.encode.signal import Codewords
 from aircomp.errors import ConfigError
 from aircomp.measure import metrics
-from aircomp.quantize.codebook import Quantizer, QuantizeSettings, build
+from aircomp.quantize.codebook import Quantizer, build
 from aircomp.quantize.fragment import join, split
 from aircomp.quantize.nearest import lookup, nearest
-from aircomp.schemes.base import (
-    NOISE_VAR,
-    Broadcast,
-    LayerPath,
-    Memory,
-    Scheme,
-    SchemeContext,
-    SchemeSettings,
-    Sent,
-    new_seed,
-)
+from aircomp.schemes.base import NOISE_VAR, Broadcast, Memory, Scheme, SchemeContext, Sent, new_seed
 from aircomp.schemes.digital.rehearsal import Rehearsal
 from aircomp.schemes.outputs import Counts
+from aircomp.schemes.settings import InformedSettings, QuantizedSettings
 
 NUM_ACTIVE = "num_active"
 """What the link remembers beside the noise: the number of devices, as the base station estimated it."""
-
-
-class QuantizedSettings(SchemeSettings):
-    """What quantises, and how long a slot is."""
-
-    quantize: QuantizeSettings = QuantizeSettings()
-    codeword_length: int = Field(default=64, ge=1, le=65_536)
-    """Real channel uses of one slot (paper: l = 64); two-bases needs a power of two."""
-
-    @property
-    def fragment_length(self) -> int:
-        """Parameters of a slot."""
-        return self.quantize.fragment_length
-
-
-class DigitalSettings(QuantizedSettings):
-    """What every scheme on the digital link has."""
-
-    codebook: Literal["auto", "layer", CodebookKind] = "auto"
-    """Kind of random-access codebook; auto: what the decoder was designed for; layer: a trained one."""
-    layer: LayerPath = None
-    """Directory of a trained communication layer, or the name of one of the package (`aircomp layers`; `./128x64` is a
-    directory); by default the package's, of the sizes set here."""
-
-
-class InformedSettings(DigitalSettings):
-    """Schemes whose decoder makes use of what the base station knows of a slot beforehand."""
-
-    side_information: SideInformation = "both"
-    """What the decoder is told of each slot beforehand: its layer, the base station's own codeword, both or none (paper)."""
 
 
 @dataclass(frozen=True)

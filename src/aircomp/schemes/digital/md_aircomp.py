@@ -5,17 +5,13 @@ from typing import ClassVar
 from jaxtyping import Complex
 from torch import Tensor
 
-from aircomp.decoders.fading.md_aircomp import MdAirComp, MdAirCompSettings
+from aircomp.decoders.fading.md_aircomp import MdAirComp
 from aircomp.decoders.fading.receiver import Receiver
+from aircomp.decoders.settings import MdAirCompSettings
 from aircomp.schemes.digital.counting import CODEWORD, QIAO
-from aircomp.schemes.digital.received import Received, ReceiverSettings
+from aircomp.schemes.digital.received import Received
 from aircomp.schemes.registry import scheme
-
-
-class MdAirCompLinkSettings(ReceiverSettings):
-    """Options of MD-AirComp's receiver on the digital link."""
-
-    decoder: MdAirCompSettings = MdAirCompSettings()
+from aircomp.schemes.settings import MdAirCompLinkSettings
 
 
 @scheme(

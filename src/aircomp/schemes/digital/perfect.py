@@ -9,10 +9,11 @@ from aircomp.decoders.base import Decoded
 from aircomp.encode.codebook import count
 from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, SchemeContext
 from aircomp.schemes.digital.codebooks import sent_codebook
-from aircomp.schemes.digital.link import Digital, QuantizedSettings, counts_of
+from aircomp.schemes.digital.link import Digital, counts_of
 from aircomp.schemes.digital.received import NoDecoder
 from aircomp.schemes.outputs import Counts
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import QuantizedSettings
 
 
 @scheme(

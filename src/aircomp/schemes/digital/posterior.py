@@ -4,16 +4,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.common.snr import SnrReference
-from aircomp.decoders.amp.posterior import Posterior, PosteriorSettings
+from aircomp.decoders.amp.posterior import Posterior
 from aircomp.decoders.base import Decoder
-from aircomp.schemes.digital.counting import CODEWORD, Counting, UnequalSettings
+from aircomp.decoders.settings import PosteriorSettings
+from aircomp.schemes.digital.counting import CODEWORD, Counting
 from aircomp.schemes.registry import scheme
-
-
-class PosteriorLinkSettings(UnequalSettings):
-    """Options of the sampler on the digital link."""
-
-    decoder: PosteriorSettings = PosteriorSettings()
+from aircomp.schemes.settings import PosteriorLinkSettings
 
 
 @scheme("posterior", sends=CODEWORD, needs="in phase", source="this package, by sampling", ours=True)

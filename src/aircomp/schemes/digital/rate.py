@@ -17,9 +17,10 @@ from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import InUnits
 from aircomp.errors import ConfigError
 from aircomp.schemes.base import NOISE_VAR, Broadcast, Memory, Private, Scheme, SchemeContext, Sent, remembered
-from aircomp.schemes.digital.link import Digital, DigitalSettings
+from aircomp.schemes.digital.link import Digital
 from aircomp.schemes.digital.slots import Wrapper
 from aircomp.schemes.outputs import Counts
+from aircomp.schemes.settings import DigitalSettings
 
 S = TypeVar("S", bound=DigitalSettings)
 

@@ -6,21 +6,14 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from aircomp.common.packing import pack
-from aircomp.common.settings import Settings
 from aircomp.decoders.fading.receiver import Receiver
 from aircomp.errors import ConfigError
-from aircomp.schemes.base import Scheme, SchemeContext, SchemeSettings
+from aircomp.schemes.base import Scheme, SchemeContext
 from aircomp.schemes.digital.codebooks import codebook_of
-from aircomp.schemes.digital.counting import RepeatedSettings
 from aircomp.schemes.digital.link import Digital
 from aircomp.schemes.digital.radio import Radio
 from aircomp.schemes.digital.repetition import Repetition
-
-
-class ReceiverSettings(RepeatedSettings):
-    """Schemes with a receiver for fading."""
-
-    decoder: Settings
+from aircomp.schemes.settings import ReceiverSettings, SchemeSettings
 
 
 class Received(Digital):

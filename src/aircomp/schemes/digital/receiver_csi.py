@@ -12,7 +12,7 @@ from torch import Tensor
 from aircomp.channel.base import AtReceiver
 from aircomp.common.packing import pack, unpack
 from aircomp.decoders.base import Decoded
-from aircomp.decoders.fading.learnt_channels import LearntChannels, ReceiverCsiSettings, learn_channels
+from aircomp.decoders.fading.learnt_channels import LearntChannels, learn_channels
 from aircomp.encode.own_pilots import WithOwnPilots, own_sequences
 from aircomp.encode.signal import Codewords
 from aircomp.encode.spread import Spread
@@ -20,16 +20,11 @@ from aircomp.errors import ConfigError
 from aircomp.schemes.base import Scheme, SchemeContext
 from aircomp.schemes.digital.block_pilots import BlockPiloted, BlockPilots
 from aircomp.schemes.digital.codebooks import codebook_of
-from aircomp.schemes.digital.link import Digital, DigitalSettings
+from aircomp.schemes.digital.link import Digital
 from aircomp.schemes.digital.radio import joined
 from aircomp.schemes.digital.received import NoDecoder, Received
 from aircomp.schemes.registry import scheme
-
-
-class ReceiverCsiLinkSettings(DigitalSettings):
-    """Options of receiver CSI on the digital link."""
-
-    decoder: ReceiverCsiSettings = ReceiverCsiSettings()
+from aircomp.schemes.settings import ReceiverCsiLinkSettings
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from aircomp.decoders.fading.receiver import Receiver
 from aircomp.layer.blind_net import BlindLayer
 from aircomp.schemes.digital.codebooks import drawn_codebook
 from aircomp.schemes.digital.received import Received, packed
-from aircomp.schemes.registry import scheme_class, scheme_names
+from aircomp.schemes.registry import scheme_class
+from aircomp.schemes.settings import scheme_names
 
 
 @cache

@@ -5,19 +5,11 @@ from torch import Tensor
 
 from aircomp.common.snr import SnrReference
 from aircomp.decoders.base import Decoder
-from aircomp.decoders.simple import Nnls, NnlsSettings, Omp
-from aircomp.schemes.digital.counting import CODEWORD, Counting, CountingSettings
+from aircomp.decoders.settings import NnlsSettings
+from aircomp.decoders.simple import Nnls, Omp
+from aircomp.schemes.digital.counting import CODEWORD, Counting
 from aircomp.schemes.registry import scheme
-
-
-class OmpLinkSettings(CountingSettings):
-    """Options of matching pursuit on the digital link."""
-
-
-class NnlsLinkSettings(CountingSettings):
-    """Options of least squares on the digital link."""
-
-    decoder: NnlsSettings = NnlsSettings()
+from aircomp.schemes.settings import NnlsLinkSettings, OmpLinkSettings
 
 
 @scheme(

@@ -13,12 +13,12 @@ from aircomp.common.settings import Settings
 from aircomp.common.snr import SnrReference
 from aircomp.decoders.base import Decoder
 from aircomp.errors import ConfigError
-from aircomp.layer import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer
 from aircomp.layer.zoo import DEFAULT, PAPER, layer_for, layer_sizes
 from aircomp.schemes.digital.codebooks import fitting_layer
-from aircomp.schemes.digital.counting import LEARNED, TARIZZO, Counting, CountingSettings
-from aircomp.schemes.digital.link import InformedSettings
+from aircomp.schemes.digital.counting import LEARNED, TARIZZO, Counting
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import AmpDaNetLinkSettings, GampNetLinkSettings
 
 
 class Trained(Counting):
@@ -75,10 +75,6 @@ class Trained(Counting):
         return found.codebook, cls.make_decoder(found.codebook, found, snr_reference)
 
 
-class AmpDaNetLinkSettings(CountingSettings):
-    """Options of the paper's network on the digital link."""
-
-
 @scheme(
     "amp-da-net",
     sends=LEARNED,
@@ -103,10 +99,6 @@ class AmpDaNetLink(Trained):
                 "train one with aircomp pretrain --preset paper and name its directory, or use gamp-net"
             )
         return PAPER
-
-
-class GampNetLinkSettings(CountingSettings, InformedSettings):
-    """Options of our network on the digital link."""
 
 
 @scheme("gamp-net", sends=LEARNED, needs="in phase", source=f"this package; after {TARIZZO}", ours=True)

@@ -18,18 +18,18 @@ from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.places import Layout, places
 from aircomp.common.packing import pack
 from aircomp.common.rng import generator
-from aircomp.decoders.tuma import NAME, Tuma, TumaSettings, Zones
+from aircomp.decoders.tuma import NAME, Tuma, Zones
 from aircomp.errors import ConfigError
 from aircomp.quantize.codebook import kmeans_plus_plus
 from aircomp.schemes.base import Broadcast, Memory, Scheme, SchemeContext, Sent
 from aircomp.schemes.digital.codebooks import codebook_of
-from aircomp.schemes.digital.counting import RepeatedSettings
-from aircomp.schemes.digital.link import Digital, DigitalPrivate, InformedSettings
+from aircomp.schemes.digital.link import Digital, DigitalPrivate
 from aircomp.schemes.digital.radio import Radio
 from aircomp.schemes.digital.received import NoDecoder, Received, check_even
 from aircomp.schemes.digital.repetition import Repetition
 from aircomp.schemes.outputs import Counts
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import TumaLinkSettings
 
 MOST_WORDS = 4096
 """Codewords of all zones: they are designed together, with matrices of their number squared, which here take 134 MB each."""
@@ -73,12 +73,6 @@ def _clusters(
     sizes = torch.bincount(nearest, minlength=len(seeds))
     sums = torch.zeros_like(seeds).index_add_(0, nearest, levels)
     return sums / sizes[:, None], sizes / len(levels)
-
-
-class TumaLinkSettings(RepeatedSettings, InformedSettings):
-    """Options of TUMA on the digital link."""
-
-    decoder: TumaSettings = TumaSettings()
 
 
 @scheme(

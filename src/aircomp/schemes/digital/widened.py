@@ -4,17 +4,12 @@ from jaxtyping import Complex
 from torch import Tensor
 
 from aircomp.decoders.fading.receiver import Receiver
-from aircomp.decoders.fading.widened import Widened, WidenedSettings
+from aircomp.decoders.fading.widened import Widened
+from aircomp.decoders.settings import WidenedSettings
 from aircomp.schemes.digital.counting import CODEWORD
-from aircomp.schemes.digital.link import InformedSettings
-from aircomp.schemes.digital.received import Received, ReceiverSettings
+from aircomp.schemes.digital.received import Received
 from aircomp.schemes.registry import scheme
-
-
-class WidenedLinkSettings(ReceiverSettings, InformedSettings):
-    """Options of the widened likelihood on the digital link."""
-
-    decoder: WidenedSettings = WidenedSettings()
+from aircomp.schemes.settings import WidenedLinkSettings
 
 
 @scheme("widened", sends=CODEWORD, needs="in phase, or nearly", source="this package", ours=True)

@@ -31,22 +31,14 @@ from aircomp.decoders.estimate.heard_pilots import in_phase
 from aircomp.decoders.trellis import CELL, padded, remainders
 from aircomp.encode.carrier import Air, Carrier, make_rotation, put
 from aircomp.schemes.analog import LEAST_DEVICES
-from aircomp.schemes.base import (
-    Broadcast,
-    MeanScheme,
-    Memory,
-    PilotedSettings,
-    Private,
-    SchemeContext,
-    Sent,
-    remembered,
-)
+from aircomp.schemes.base import Broadcast, MeanScheme, Memory, Private, SchemeContext, Sent, remembered
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round
 from aircomp.schemes.refined.fibres import AT_FIRST, OWN_ALONE, fibre_means, learn_trust, loudness, spread, water_level
 from aircomp.schemes.refined.plan import LEAST_MARGIN, Expected, Plan, analog_alone, choose_plan, next_noises
 from aircomp.schemes.refined.readout import fit_prior, posterior
 from aircomp.schemes.registry import scheme
+from aircomp.schemes.settings import PilotedSettings, RefinedSettings
 
 log = logging.getLogger(__name__)
 
@@ -81,10 +73,6 @@ class Kept:
     trust: Float[Tensor, " features"]
     memory: Memory
     """As it was before the round."""
-
-
-class RefinedSettings(PilotedSettings):
-    """Options of refined analog transmission."""
 
 
 @scheme(
