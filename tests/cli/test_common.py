@@ -53,6 +53,28 @@ def test_columns_that_do_not_fit_follow_in_a_further_table_with_the_names(printe
     assert sum("a table" in line for line in lines) == 1
 
 
+def test_every_part_of_a_table_begins_with_the_columns_that_tell_its_rows_apart(printed):
+    points = [{"challenge": c, "value": v} for c in ("awgn", "phase") for v in (0, 10)]
+    rows = [point | {f"measured {n}": 1000.0 * n + place for n in range(9)} for place, point in enumerate(points)]
+    lines = printed(rows, {name: name for name in rows[0]}, 60)
+    headings = [line for line in lines if "challenge" in line]
+    assert len(headings) == sum(line.startswith("┏") for line in lines) > 1
+    assert all("value" in line for line in headings)
+
+
+def test_a_column_that_says_the_same_in_all_rows_is_told_once(printed):
+    rows = [row | {"seeds": 3, "nothing": None} for row in ROWS]
+    lines = printed(rows, COLUMNS | {"seeds": "seeds", "nothing": "never measured"}, 140)
+    assert lines[0] == "a table; in all rows: seeds 3"
+    assert not any("seeds" in line or "measured" in line for line in lines[1:])
+    assert sum("md-aircomp-plus" in line for line in printed([ROWS[0], ROWS[0]], COLUMNS, 140)) == 2  # rows stay
+
+
+def test_a_single_row_is_a_list_without_a_blank_heading(printed):
+    lines = printed(ROWS[:1], COLUMNS)
+    assert len(lines) == 1 + 2 + len(COLUMNS)
+
+
 def test_a_file_has_no_edge(printed):
     lines = printed(ROWS, COLUMNS)
     assert len(lines) == 7  # a title, a heading between rules, two rows and a rule

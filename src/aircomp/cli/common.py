@@ -211,16 +211,22 @@ def progress_bar(description: str, total: int) -> Iterator[tuple[Progress, TaskI
 def print_table(title: str, rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
     """Print rows as a table: `columns` maps field names to headings. A single row is printed as a list.
 
-    Words and numbers are never cut. Columns that do not fit a terminal follow in further tables, each with the first column.
+    Words and numbers are never cut. A column that says the same in all rows is told once, above the table. Columns that do
+    not fit a terminal follow in further tables, each of which begins with those that tell the rows apart.
     """
-    if len(rows) == 1:
+    alone = len(rows) == 1
+    if alone:
         rows = [{"what": heading, "value": _cell(rows[0].get(name))} for name, heading in columns.items()]
         columns = {"what": "", "value": ""}
     printed = [[heading, *(_cell(row.get(name)) for row in rows)] for name, heading in columns.items()]
+    if len(rows) > 1 and not alone:
+        printed, same = _without_same(printed)
+        title += f"; in all rows: {', '.join(same)}" if same else ""
     room = Terminal(file=sys.stdout).width if sys.stdout.isatty() else sys.maxsize  # a file has no edge to wrap at
-    for place, part in enumerate(_side_by_side(printed, room)):
+    Terminal(file=sys.stdout, highlight=False).print(title, markup=False, style="italic", soft_wrap=room == sys.maxsize)
+    for part in _side_by_side(printed, room):
         widths = _widths(part, room)
-        table = Table(title=title if place == 0 else None, title_justify="left")
+        table = Table(show_header=not alone)
         for (heading, *cells), width in zip(part, widths, strict=True):
             is_prose = any(cell_len(cell) > LONG_CELL for cell in cells)
             table.add_column(heading, justify="left" if is_prose else "right", width=width)
@@ -231,19 +237,39 @@ def print_table(title: str, rows: Sequence[dict[str, Any]], columns: dict[str, s
 
 Column = list[str]
 """A heading, and the cells below it."""
+NOTHING = "–"
+"""A cell without a value."""
+MOST_KEYS = 3
+"""Columns that tell rows apart, at the most: together they leave room for another."""
 LONG_CELL = 32
 """Characters of a cell that stay on one line; a longer one may wrap between words."""
 
 
+def _without_same(columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
+    """Leave out columns that say the same in all rows, and return what they say; at least one column stays."""
+    differ = [column for column in columns if len(set(column[1:])) > 1] or [columns[0]]
+    same = [f"{column[0]} {column[1]}" for column in columns if column not in differ and column[1] != NOTHING]
+    return differ, same
+
+
 def _side_by_side(columns: Sequence[Column], room: int) -> list[list[Column]]:
-    """Split columns into parts that fit the room, each of which begins with the first column."""
-    first, *rest = columns
-    parts = [[first]]
-    for column in rest:
-        if len(parts[-1]) > 1 and _total(map(_least_width, [*parts[-1], column])) > room:
-            parts.append([first])
+    """Split columns into parts that fit the room, each of which begins with those that tell the rows apart."""
+    keys = _keys(columns)
+    parts = [list(columns[:keys])]
+    for column in columns[keys:]:
+        if len(parts[-1]) > keys and _total(map(_least_width, [*parts[-1], column])) > room:
+            parts.append(list(columns[:keys]))
         parts[-1].append(column)
     return parts
+
+
+def _keys(columns: Sequence[Column]) -> int:
+    """Return how many of the first columns tell the rows apart, or one where it takes more than `MOST_KEYS`."""
+    for number in range(1, min(MOST_KEYS, len(columns)) + 1):
+        seen = list(zip(*(column[1:] for column in columns[:number]), strict=True))
+        if len(set(seen)) == len(seen):
+            return number
+    return 1
 
 
 def _widths(columns: Sequence[Column], room: int) -> list[int]:
@@ -268,7 +294,7 @@ def _total(widths: Iterable[int]) -> int:
 
 def _cell(value: Any) -> str:
     if value is None:
-        return "–"
+        return NOTHING
     if isinstance(value, float):
         return f"{value:,.0f}" if 999.95 <= abs(value) < 1e9 else f"{value:.4g}"  # 999.95 has four digits as 1,000
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

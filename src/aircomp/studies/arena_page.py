@@ -25,9 +25,9 @@ WINNERS = (
     "won_with",
     "runner_up",
     "margin",
+    "verdict",
     "margin_low",
     "margin_high",
-    "verdict",
 )
 OVERVIEW = ("challenge", "points", "winners", "our_best", "our_lowest", "our_highest", "our_verdicts")
 OURS = ("challenge", "axis", "value", "our_best", "best_rival", "our_margin", "our_verdict")
