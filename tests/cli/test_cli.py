@@ -100,6 +100,8 @@ def test_default_directories_are_new_each_time(tmp_path, monkeypatch):
         ),
         (["data", "fech"], "did you mean 'fetch'"),
         (["data"], "no subcommand was given"),
+        (["list"], "no subcommand was given"),
+        (["list", "scheme"], "did you mean 'schemes'"),
         (["central", "digits", "--device", "cuda"], "use --device cpu"),
     ],
 )
@@ -216,6 +218,22 @@ def test_a_demo_is_a_page_and_replaces_only_what_it_made(tmp_path, capsys):
 def test_data_list_finds_digits(capsys):
     assert call("data", "list") == 0
     assert "digits" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kind", "short"),
+    [
+        ("schemes", ["schemes"]),
+        ("layers", ["layers"]),
+        ("data", ["data", "list"]),
+        ("results", ["reproduce", "--list"]),
+    ],
+)
+def test_list_prints_what_there_is_as_the_short_forms_do(kind, short, capsys):
+    assert call("list", kind) == 0
+    listed = capsys.readouterr().out
+    assert call(*short) == 0
+    assert listed == capsys.readouterr().out != ""
 
 
 @pytest.mark.process

@@ -29,6 +29,7 @@ WITH_MORE = {
     "central": ["digits"],
     "collect": ["digits"],
     "data": ["list"],
+    "list": ["data"],
     "evaluate": ["--fragments", "some"],
 }
 """What a command needs to get as far as its flags."""

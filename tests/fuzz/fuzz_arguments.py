@@ -75,6 +75,7 @@ COMMANDS = [
     ),
     Command(["demo"], "demo:Options", {"--rounds": "1", "--snr-db": "5", "--workers": "1"}),
     Command(["data", "list"], "data:ListOptions", {}),
+    Command(["list", "layers"], "layers:Options", {}),
     Command(["data", "fetch"], "data:FetchOptions", {}, ["digits"]),
 ]
 ENVIRONMENT = {

@@ -23,6 +23,7 @@ COMMANDS = {
     "report": "one HTML page about finished runs",
     "explain": "one slot decoded layer by layer, drawn",
     "export": "write the decoder of a layer as an ONNX or torch.export file",
+    "list": "what there is: schemes, layers, data or results",
     "schemes": "what uplink schemes there are: what each sends, offers, needs to know and costs",
     "layers": "what trained layers come with the package",
     "cost": "what a scheme costs for a model: slots, channel uses, air time, energy",
@@ -86,7 +87,8 @@ def _command(args: list[str]) -> None:
         return
     if command not in COMMANDS:
         raise unknown_name("command", command, COMMANDS)
-    import_module(f"aircomp.cli.{command}").run(rest)
+    module = "lists" if command == "list" else command  # a module called list would hide the type in this one
+    import_module(f"aircomp.cli.{module}").run(rest)
 
 
 def _fail(sentence: str) -> NoReturn:
