@@ -47,6 +47,14 @@ def test_points_for_a_function_keep_its_values_further_apart_than_points_for_the
     assert own > 1.02 * whole
 
 
+@pytest.mark.parametrize("levels", [2, 5, 8])
+def test_points_for_the_mean_lie_in_equal_steps_on_a_line_for_any_number_of_devices(levels):
+    points = constellation(levels, 64, "mean")
+    assert points.shape == (levels, 1)
+    torch.testing.assert_close(points.diff(dim=0), (points[1:2] - points[:1]).expand(levels - 1, 1))
+    assert float(points.square().mean()) == pytest.approx(1)
+
+
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("devices", [3, 4])
 def test_functions_of_types_are_those_of_all_inputs(function, devices):

@@ -7,10 +7,11 @@ import torch
 
 import aircomp
 from aircomp.channel.awgn import Awgn
-from aircomp.decoders.types import count_levels, estimate_types, types
-from aircomp.encode.constellation import constellation, least_distance
+from aircomp.decoders.types import count_levels, estimate_function, estimate_mean, estimate_types, types
+from aircomp.encode.constellation import FUNCTIONS, constellation, least_distance
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
+from aircomp.schemes.channelcomp import ChannelComp
 from aircomp.schemes.registry import make_scheme
 from aircomp.schemes.settings import SchemeSettings
 
@@ -120,6 +121,22 @@ def test_a_function_is_exact_without_noise_and_near_with_some(function, levels):
         sent = done.sent.reconstruction.sort(dim=0).values
         truth = {"mean": sent.mean(0), "median": sent[2:4].mean(0), "maximum": sent[-1]}[function]
         assert float((done.update - truth).square().sum() / truth.square().sum()) < most
+
+
+def test_the_mean_takes_one_use_and_more_levels_and_devices_than_types_can_be_listed():
+    scheme = make_scheme(SchemeSettings(name="channelcomp", levels=8, function="mean"))
+    assert isinstance(scheme, ChannelComp)
+    assert scheme.axes == 1
+    done = exchange(8, float("inf"), number=16, function="mean")
+    torch.testing.assert_close(done.update, done.sent.reconstruction.mean(dim=0), rtol=1e-5, atol=1e-5)
+
+
+def test_the_posterior_of_a_mean_is_that_of_all_types(rng):
+    points, prior = constellation(4, 5, "mean"), torch.softmax(torch.randn(4, generator=rng), 0)
+    devices = torch.tensor([5, 0, 3]).repeat(40)
+    heard = 3 * torch.randn(120, 1, generator=rng)
+    expected = estimate_function(heard, 0.4, points, prior, devices, FUNCTIONS["mean"])
+    torch.testing.assert_close(estimate_mean(heard, 0.4, points, prior, devices), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_scheme_for_one_function_serves_no_other_rule():

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.common.multisets import types
+from aircomp.decoders.digit_sums import estimate_sums, sum_prior
 
 CHUNK = 1 << 22
 """Pairs of a sum and a type that are compared at a time: 16 MB a copy."""
@@ -85,6 +86,24 @@ def estimate_function(
             values = function(possible.double()).to(heard)
             scores = _scores(heard[some], noise_var, points, prior, possible.to(heard))
             found[some] = torch.cat([score.softmax(dim=1) @ values for score in scores])
+    return found
+
+
+def estimate_mean(
+    heard: Float[Tensor, "numbers 1"],
+    noise_var: float,
+    points: Float[Tensor, "levels 1"],
+    prior: Float[Tensor, " levels"],
+    devices: Int[Tensor, " numbers"],
+) -> Float[Tensor, " numbers"]:
+    """Return the posterior mean of the mean level, from -1 to 1, for points in equal steps; zero where nobody sends."""
+    found, (first, second), last = heard.new_zeros(len(heard)), points[:2, 0].tolist(), len(points) - 1
+    for number in devices.unique().tolist():
+        if number > 0:
+            some = devices == number
+            steps = (heard[some, 0] - number * first) / (second - first)
+            sums = estimate_sums(steps, noise_var / (second - first) ** 2, sum_prior(prior, number), "mean")
+            found[some] = sums * (2 / (last * number)) - 1
     return found
 
 

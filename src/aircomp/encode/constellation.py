@@ -12,8 +12,8 @@ program but for the rank of $X$. That relaxation bounds what points can reach, a
 
 Here the points themselves are improved from some random starts: gradient steps on a soft minimum over the conditions that
 are nearest to being broken. Three cases have a best answer whatever the number of devices, which reaches the relaxation: two
-or three levels if $f$ is the type, a simplex, and points in equal steps on a line for the mean. The result is the same in
-every process.
+levels, three levels if $f$ is the type (a simplex), and points in equal steps on a line for the mean. The result is the same
+in every process.
 """
 
 import math
@@ -104,8 +104,8 @@ def constellation(levels: int, devices: int, function: str = "type") -> Float[Te
     Raises:
         ConfigError: If there are too many devices for so many levels.
     """
-    if function == "type" and levels == 2:
-        return torch.tensor([[-1.0], [1.0]])
+    if levels == 2 or function == "mean":
+        return _normal(torch.arange(levels, dtype=torch.float64)[:, None]).float()
     if function == "type" and levels == 3:
         turns = 2 * torch.pi * torch.arange(3) / 3
         return torch.stack([turns.cos(), turns.sin()], dim=1)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.decoders.estimate.heard_pilots import in_phase
-from aircomp.decoders.types import count_levels, estimate_function
+from aircomp.decoders.types import count_levels, estimate_function, estimate_mean
 from aircomp.encode.carrier import Carrier, amplitude_of_one, chosen_parameters, make_rotation, put, take
 from aircomp.encode.codebook import count
 from aircomp.encode.constellation import FUNCTIONS, constellation
@@ -180,8 +180,9 @@ class ChannelComp(Scheme):
         own: Float[Tensor, " params"],
     ) -> Mean:
         """Return the posterior mean of the function."""
-        of_types = FUNCTIONS[self.settings.function]
-        value = estimate_function(heard, noise_var, self._centred(of_round), of_round.prior, devices, of_types)
+        known = (heard, noise_var, self._centred(of_round), of_round.prior, devices)
+        function = self.settings.function
+        value = estimate_mean(*known) if function == "mean" else estimate_function(*known, FUNCTIONS[function])
         value = value * of_round.limits.to(value)
         if self.context.include_base_station:
             value = (value * devices + take(own, of_round.chosen).to(value)) / (devices + 1)

@@ -213,10 +213,10 @@ class ChannelCompSettings(PilotedSettings):
     """Options of ChannelComp."""
 
     levels: int = Field(default=3, ge=2, le=MOST_LEVELS)
-    """How many levels a parameter is rounded to; 2 levels of the type, and levels for the mean, take one
-    channel use, others two."""
+    """How many levels a parameter is rounded to; 2 levels, and any number for the mean, take one channel use, others two."""
     devices: int = Field(default=16, ge=1, le=64)
-    """The most devices that send at once; more levels allow fewer of them: 4 at most 16, 5 at most 10, 6 at most 7."""
+    """The most devices that send at once; more levels allow fewer of them, but for the mean: 4 at most 16, 5 at most 10, 6 at
+    most 7."""
     function: Literal["type", "mean", "median", "maximum"] = "type"
     """What the sum of points is to tell: how many devices have each level, or one function of the levels."""
     clip: float = Field(default=1.5, gt=0, le=100)
