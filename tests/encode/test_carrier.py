@@ -22,6 +22,19 @@ def test_an_interleaver_only_changes_where_numbers_go():
     assert not torch.equal(mixed.slots_of(values), plain.slots_of(values))
 
 
+def test_numbers_that_make_a_value_stay_side_by_side():
+    air, rotation = plan_air(40, 16, pilots=4), make_rotation(16, 0, "cpu")
+    mixed = Carrier(air, 201, rotation, mixed_by=3, together=3)
+    values = torch.arange(1.0, 202.0)
+    assert torch.equal(mixed.numbers_of(mixed.slots_of(values)), values)
+    places = mixed.slots_of(values).flatten()
+    first = ((places - 1) % 3 == 0) & (places > 0)
+    at = first.nonzero()[:, 0]
+    assert len(at) == 67
+    assert torch.equal(places[at + 2], places[at] + 2)
+    assert not torch.equal(places[at], places[at].sort().values)
+
+
 def test_values_of_slots_belong_to_the_numbers_in_them():
     mixed = carriers()[1]
     of_slots = torch.arange(36.0)

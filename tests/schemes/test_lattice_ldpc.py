@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from aircomp.channel.awgn import Awgn
+from aircomp.encode.ldpc import GRAPHS, LENGTH, make_code
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
-from aircomp.schemes.lattice_ldpc import LatticeLdpc
+from aircomp.schemes.lattice_ldpc import LatticeLdpc, _decoded
 from aircomp.schemes.registry import make_scheme
 from aircomp.schemes.settings import LatticeLdpcSettings
 from aircomp.testing import check_uplink
@@ -58,6 +59,18 @@ def test_where_words_are_lost_soft_values_remain():
     _, done = rounds(5.0, 2)
     assert done.output.diagnostics["words_lost"] == 1
     assert error(done) < 0.2  # one: nothing arrived
+
+
+def test_words_in_two_coherence_blocks_keep_what_the_channel_tells():
+    """A device may be silent in a part of such a word; the sum is then no codeword, and checks would tell what is wrong."""
+    code = make_code(17, GRAPHS[0])
+    channel = torch.full((2, LENGTH, 17), 0.1 / 16)
+    channel[:, :, 0] = 0.9  # the word of zeros, but for one symbol
+    channel[:, 5] = channel[:, 5].roll(3, dims=-1)
+    words, right, beliefs = _decoded(channel, code, torch.tensor([True, False]))
+    assert right.tolist() == [True, False]
+    assert not words[0].any()
+    torch.testing.assert_close(beliefs[1], channel[1])
 
 
 def test_a_plan_counts_on_words_that_leave_few_enough_symbols_open():

@@ -133,6 +133,8 @@ class Carrier:
     """Orthonormal sequences, one per row."""
     mixed_by: int | None = None
     """The seed of a long interleaver; None: neighbours share a slot."""
+    together: int = 1
+    """How many numbers side by side make a value; the interleaver leaves them side by side, where the same devices speak."""
 
     @cached_property
     def _order(self) -> Int[Tensor, " room"] | None:
@@ -140,7 +142,9 @@ class Carrier:
         if self.mixed_by is None:
             return None
         room = len(self.air.rows) * self.per_slot
-        return torch.randperm(room, generator=rngs.generator(self.mixed_by, "interleaver"))
+        values = torch.randperm(room // self.together, generator=rngs.generator(self.mixed_by, "interleaver"))
+        mixed = (values[:, None] * self.together + torch.arange(self.together)).flatten()
+        return torch.cat([mixed, torch.arange(len(mixed), room)])
 
     @property
     def per_slot(self) -> int:
@@ -189,18 +193,16 @@ class Carrier:
         self,
         values: Float[Tensor, "devices values"],
         speaking: Bool[Tensor, "devices slots"] | None,
-        together: int = 1,
     ) -> Float[Tensor, "devices values"]:
-        """Return the values with zeros where a device was silent.
+        """Return the values with zeros where a device was silent; a value arrives if all of its numbers do.
 
         Args:
             values: What each device means by its numbers.
             speaking: Who speaks in every slot; None: everybody in all of them.
-            together: How many numbers side by side make a value, which arrives if all of them do.
         """
         if speaking is None:
             return values
-        spoken = self.of_slots(speaking[:, self.air.rows]).unflatten(1, (-1, together)).all(dim=2)
+        spoken = self.of_slots(speaking[:, self.air.rows]).unflatten(1, (-1, self.together)).all(dim=2)
         return values * spoken.to(values)
 
 

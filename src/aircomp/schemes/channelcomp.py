@@ -115,7 +115,7 @@ class ChannelComp(Scheme):
             chosen,
             limits,
             values["prior"],
-            carrier_of(self, air, self.axes * len(limits)),
+            carrier_of(self, air, self.axes * len(limits), self.axes),
         )
 
     def _centred(self, of_round: ChannelCompRound) -> Float[Tensor, "levels axes"]:
@@ -133,7 +133,7 @@ class ChannelComp(Scheme):
         slots = carrier.slots_of(self._centred(of_round)[chosen].flatten(1))  # the axes of a parameter side by side
         scale = amplitude_of_one(slots)
         speaking = csi.speaking(air.slots, air.uses)
-        values = carrier.arrived(self.levels.to(messages)[chosen] * of_round.limits, speaking, self.axes)
+        values = carrier.arrived(self.levels.to(messages)[chosen] * of_round.limits, speaking)
         return Sent(
             carrier.send(slots * scale),
             put(values, of_round.chosen, broadcast.num_params),

@@ -7,7 +7,8 @@ r"""Parity checks over lattice points that add up in the air (Xie et al. 2023; c
 All devices have the same code (`encode/ldpc.py`), so the sum of their codewords modulo $p$ is a codeword. The base station
 forms the distribution of every residue (`decoders/lattice_sums.py`) and decodes that one word (`decoders/ldpc.py`). With
 $p > K(q - 1)$ the residue of an information symbol is the sum itself. Of words that do not satisfy all checks, the base
-station takes the mean of what belief propagation says of each symbol.
+station takes the mean of what belief propagation says of each symbol. Words in two coherence blocks, in one of which a device
+may be silent, are not decoded.
 
 The abstract of the paper names non-binary LDPC codes and lattice modulation; the rest is derived here. Information symbols
 have few levels, so they are sent as points $a - \bar a$ of that many levels. Parity symbols have all $p$ points. The receiver
@@ -23,10 +24,11 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Inexact, Int
+from jaxtyping import Bool, Float, Inexact, Int
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
+from aircomp.channel.signal import slot_blocks
 from aircomp.common import rng as rngs
 from aircomp.decoders import ldpc
 from aircomp.decoders.digit_sums import sum_prior
@@ -240,7 +242,7 @@ class LatticeLdpc(MeanScheme):
         variance = max(float(prior @ spread.square() - (prior @ spread) ** 2), 1e-3)
         amplitudes = torch.full((LENGTH,), ((code.prime**2 - 1) / 12) ** -0.5, dtype=torch.float64)
         amplitudes[: chosen_graph.information] = math.sqrt(louder / variance)
-        carrier = carrier_of(self, air, words * LENGTH)
+        carrier = carrier_of(self, air, words * LENGTH, LENGTH)
         return LatticeRound(chosen, levels, prior, code, words, amplitudes, carrier)
 
     def encode(
@@ -279,7 +281,10 @@ class LatticeLdpc(MeanScheme):
         told = hear_devices(heard, air, csi)
         number = carrier.of_slots(told.in_slots[air.rows].round().clamp(max=self.settings.devices))
         scale = float(broadcast.agreed["scale"])
-        sums, lost = self._sums(carrier.numbers_of(carrier.hear(heard)), scale, told.noise_var, number, of_round)
+        block = carrier.of_slots(
+            slot_blocks(air.slots, air.uses, csi.block_uses or air.num_uses)[air.rows].to(heard.device)
+        )
+        sums, lost = self._sums(carrier.numbers_of(carrier.hear(heard)), scale, told.noise_var, number, block, of_round)
         devices = number.unflatten(0, (of_round.words, LENGTH))[:, : of_round.code.graph.information].flatten()
         devices = devices[: len(of_round.levels.layers)]
         mean = of_round.levels.values(sums[: len(devices)] / devices.clamp(min=1)) * (devices > 0)
@@ -294,7 +299,7 @@ class LatticeLdpc(MeanScheme):
         return found, {name: torch.tensor(value, dtype=torch.float64) for name, value in memory.items()}
 
     def _sums(
-        self, heard: Tensor, scale: float, noise_var: float, number: Tensor, of_round: LatticeRound
+        self, heard: Tensor, scale: float, noise_var: float, number: Tensor, block: Tensor, of_round: LatticeRound
     ) -> tuple[Float[Tensor, " information"], float]:
         """Return the sum of every information symbol, and the share of words that were not decoded."""
         information = of_round.code.graph.information
@@ -302,12 +307,12 @@ class LatticeLdpc(MeanScheme):
         known = (torch.arange(of_round.words * information) < len(of_round.levels.layers)).unflatten(
             0, (-1, information)
         )
-        parts = (part.unflatten(0, (of_round.words, LENGTH)).split(WORDS) for part in (heard, number))
-        for y, devices, sent in zip(*parts, known.split(WORDS), strict=True):
+        parts = (part.unflatten(0, (of_round.words, LENGTH)).split(WORDS) for part in (heard, number, block))
+        for y, devices, blocks, sent in zip(*parts, known.split(WORDS), strict=True):
             channel = self._channel(y, scale, noise_var, devices, of_round)
             nothing = ~sent.to(channel.device)  # zeros behind the last parameter
             channel[:, :information][nothing] = torch.eye(channel.shape[2])[0].to(channel)
-            words, right, beliefs = _decoded(channel, of_round.code)
+            words, right, beliefs = _decoded(channel, of_round.code, (blocks == blocks[:, :1]).all(dim=1))
             soft = beliefs[:, :information] @ torch.arange(channel.shape[2], dtype=channel.dtype, device=channel.device)
             sums = torch.where(right[:, None], words[:, :information].to(soft), soft)
             # a wrong word may hold sums that so many devices cannot have
@@ -335,12 +340,17 @@ class LatticeLdpc(MeanScheme):
         return channel
 
 
-def _decoded(channel: Float[Tensor, "words symbols prime"], code: Code) -> tuple[Tensor, Tensor, Tensor]:
-    """Decode the words that leave fewer symbols open than there are checks: no decoder can tell what others are."""
+def _decoded(
+    channel: Float[Tensor, "words symbols prime"], code: Code, in_one_block: Bool[Tensor, " words"]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Decode the words that leave fewer symbols open than there are checks: no decoder can tell what others are.
+
+    A device that is silent in a part of a word makes the sum no codeword, so words in two coherence blocks are not decoded.
+    """
     open_symbols = torch.special.entr(channel).sum(dim=(1, 2)) / math.log(code.prime)
     words = channel.argmax(dim=2)
     right = code.holds(words)
-    some = (open_symbols < code.graph.checks) & ~right
+    some = (open_symbols < code.graph.checks) & ~right & in_one_block
     if not some.any():
         return words, right, channel
     beliefs = channel.clone()

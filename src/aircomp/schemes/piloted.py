@@ -26,15 +26,17 @@ def plan_round(num_params: int, settings: PilotedSettings, context: SchemeContex
     return plan_air(slots, settings.codeword_length, pilots=settings.pilots, block_uses=context.block_uses)
 
 
-def carrier_of(scheme: Any, air: Air, numbers: int) -> Carrier:
+def carrier_of(scheme: Any, air: Air, numbers: int, together: int = 1) -> Carrier:
     """Return what puts so many numbers into the slots of a round.
 
     Args:
         scheme: One with a rotation, a context, and `PilotedSettings`.
         air: The slots of the round.
         numbers: How many a device sends.
+        together: How many of them side by side make a value.
     """
-    return Carrier(air, numbers, scheme.rotation, scheme.context.seed if scheme.settings.interleave else None)
+    mixed_by = scheme.context.seed if scheme.settings.interleave else None
+    return Carrier(air, numbers, scheme.rotation, mixed_by, together)
 
 
 def hear_devices(heard: Float[Tensor, "slots uses"], air: Air, csi: AtReceiver) -> PilotEstimate:

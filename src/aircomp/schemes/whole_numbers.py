@@ -144,7 +144,7 @@ class WholeNumbers(MeanScheme):
         chosen = chosen_parameters(values["seed"], size, air.room // number)
         layers = take(self._layers(size), chosen)
         levels = self._levels(values["scales"], layers, values["seed"])
-        carrier = carrier_of(self, air, number * len(layers))
+        carrier = carrier_of(self, air, number * len(layers), number)
         return WholeNumbersRound(chosen, levels, values["means"].double(), values["amplitudes"].double(), carrier)
 
     def encode(
@@ -162,7 +162,7 @@ class WholeNumbers(MeanScheme):
         speaking = csi.speaking(air.slots, air.uses)
         sent = torch.where(loud > 0, parts, means)  # of a part that is not sent, everybody knows the mean
         whole = torch.tensordot(self.weights.to(sent), sent, dims=1)
-        arrived = carrier.arrived(levels.values(whole), speaking, len(self.weights))
+        arrived = carrier.arrived(levels.values(whole), speaking)
         return Sent(
             carrier.send(slots * scale),
             put(arrived, of_round.chosen, broadcast.num_params),
