@@ -16,6 +16,7 @@ energies are equal, as in the paper. Unequal error protection and hybrid digital
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Real
@@ -34,6 +35,18 @@ MOST_NOISE, LEAST_NOISE = 1e6, 1e-6
 """Beyond these energies are proportional to the length squared, or equal."""
 STEPS = 100
 """Halvings of an interval: more than the digits of a double."""
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """Codewords of a round before devices and base station agree on their scale."""
+
+    energies: Float[Tensor, " codewords"]
+    """Mean one under the popularity, none above the peak."""
+    directions: Float[Tensor, "codewords uses"]
+    """Of length one."""
+    leaning: bool = False
+    """Whether some are alike, so that they are decoded in a basis of their own."""
 
 
 def codeword_energies(

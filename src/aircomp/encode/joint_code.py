@@ -14,13 +14,12 @@ falls with the noise. In little noise it is zero, and the code is that of matche
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aircomp.encode.energy import LEAST_NOISE, MOST_NOISE, SHORTEST, codeword_energies, scale_to_one
+from aircomp.encode.energy import LEAST_NOISE, MOST_NOISE, SHORTEST, Shaped, codeword_energies, scale_to_one
 from aircomp.encode.settings import JointCodeSettings
 
 NO_LEAN, LEAN_PER_E = 5.0, 0.6
@@ -37,18 +36,6 @@ FULL_FROM = 0.5
 LEAST_SHARE = 0.05
 """Of the mean popularity: what rarer codewords are taken for."""
 FEATURES, OUTPUTS = 7, 2
-
-
-@dataclass(frozen=True)
-class Shaped:
-    """Codewords of a round before devices and base station agree on their scale."""
-
-    energies: Float[Tensor, " codewords"]
-    """Mean one under the popularity, none above the peak."""
-    directions: Float[Tensor, "codewords uses"]
-    """Of length one."""
-    leaning: bool = False
-    """Whether some are alike, so that they are decoded in a basis of their own."""
 
 
 class JointCode(nn.Module):

@@ -311,3 +311,20 @@ def _hub_mixin() -> Any:  # Any: a class that exists only where huggingface_hub 
             return CommunicationLayer.load(directory, snr_reference=snr_reference, device=device)
 
     return LayerOnHub
+
+
+def fitting_layer(layer: Path | str, num_codewords: int, device: str | torch.device = "cpu") -> CommunicationLayer:
+    """Load a layer for so many codewords.
+
+    Raises:
+        ConfigError: If it has others.
+    """
+    found = CommunicationLayer.load(layer, device=str(device))
+    if len(found.codebook) != num_codewords:
+        fitting = [name for name in zoo.layer_names() if zoo.layer_sizes(name)[0] == num_codewords]
+        raise ConfigError(
+            f"the layer {layer} has {len(found.codebook)} codewords, but {num_codewords} are asked for; "
+            f"take a layer that fits ({', '.join(fitting) or 'none comes with the package'}), or set "
+            f"uplink.quantize.num_codewords = {len(found.codebook)} (for saved rounds: in aircomp collect)"
+        )
+    return found

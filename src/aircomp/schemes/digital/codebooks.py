@@ -10,9 +10,7 @@ from torch import Tensor
 
 from aircomp.common import rng as rngs
 from aircomp.encode.codebook import make_codebook
-from aircomp.errors import ConfigError
-from aircomp.layer.communication import CommunicationLayer
-from aircomp.layer.zoo import layer_for, layer_names, layer_sizes
+from aircomp.layer.zoo import layer_for
 
 
 @lru_cache(maxsize=16)
@@ -41,6 +39,8 @@ def sent_codebook(
         device: Where to put it.
     """
     if kind == "layer":
+        from aircomp.layer.communication import fitting_layer  # only now: drawn codebooks need no networks
+
         return fitting_layer(layer or layer_for(num_codewords, codeword_length), num_codewords, device).codebook
     return drawn_codebook(kind, num_codewords, codeword_length, seed).clone().to(device)
 
@@ -61,20 +61,3 @@ def codebook_of(kind: str, settings: Any, context: Any) -> Float[Tensor, "codewo
         seed=context.seed,
         device=context.device,
     )
-
-
-def fitting_layer(layer: Path | str, num_codewords: int, device: str | torch.device = "cpu") -> CommunicationLayer:
-    """Load a layer for so many codewords.
-
-    Raises:
-        ConfigError: If it has others.
-    """
-    found = CommunicationLayer.load(layer, device=str(device))
-    if len(found.codebook) != num_codewords:
-        fitting = [name for name in layer_names() if layer_sizes(name)[0] == num_codewords]
-        raise ConfigError(
-            f"the layer {layer} has {len(found.codebook)} codewords, but {num_codewords} are asked for; "
-            f"take a layer that fits ({', '.join(fitting) or 'none comes with the package'}), or set "
-            f"uplink.quantize.num_codewords = {len(found.codebook)} (for saved rounds: in aircomp collect)"
-        )
-    return found

@@ -2,7 +2,8 @@
 
 from aircomp.common import rng as rngs
 from aircomp.encode.codebook import random_rotation
-from aircomp.encode.joint_code import JointCode, Shaped
+from aircomp.encode.energy import Shaped
+from aircomp.encode.joint_code import JointCode
 from aircomp.errors import ConfigError
 from aircomp.layer.joint_code import JointLayer
 from aircomp.schemes.base import NOISE_VAR, Broadcast, Scheme, SchemeContext

@@ -13,9 +13,8 @@ from aircomp.common.settings import Settings
 from aircomp.common.snr import SnrReference
 from aircomp.decoders.base import Decoder
 from aircomp.errors import ConfigError
-from aircomp.layer.communication import CommunicationLayer
+from aircomp.layer.communication import CommunicationLayer, fitting_layer
 from aircomp.layer.zoo import DEFAULT, PAPER, layer_for, layer_sizes
-from aircomp.schemes.digital.codebooks import fitting_layer
 from aircomp.schemes.digital.counting import LEARNED, TARIZZO, Counting
 from aircomp.schemes.registry import scheme
 from aircomp.schemes.settings import AmpDaNetLinkSettings, GampNetLinkSettings
