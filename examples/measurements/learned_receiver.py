@@ -3,7 +3,7 @@
 import statistics
 
 from aircomp.channel.settings import ChannelSettings, PowerSettings
-from aircomp.report.faded import hear_round
+from aircomp.schemes.digital.drawn import hear_round
 
 DEVICES, SEEDS, SNRS_DB = 10, 6, (0.0, 5.0, 10.0)
 NEW_GAINS = {

@@ -14,7 +14,7 @@ from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.common.rng import generator
 from aircomp.decoders.settings import BlindNetSettings
 from aircomp.layer.blind_net import BlindLayer
-from aircomp.report.faded import FadedRound, hear_choices
+from aircomp.schemes.digital.drawn import FadedRound, hear_choices
 from aircomp.train.fragments import FragmentRound, load_round, round_files
 from aircomp.train.rounds import arrange
 

@@ -8,7 +8,8 @@ import torch
 from aircomp.channel.settings import ChannelSettings, Inversion, PowerSettings
 from aircomp.cli import main
 from aircomp.errors import ConfigError
-from aircomp.report.faded import FadedSlot, constellation, hear_round, look_at_slot, rows_of
+from aircomp.report.faded import FadedSlot, constellation, look_at_slot, rows_of
+from aircomp.schemes.digital.drawn import hear_round
 
 
 def looked(receiver, antennas, slot=5, power="none", **channel):

@@ -151,7 +151,8 @@ def _layer_by_layer(
 def _faded(
     options: Options, experiment: Experiment, out: Path, command: str, config: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], Path]:
-    from aircomp.report.faded import hear_round, look_at_slot, rows_of, write_faded
+    from aircomp.report.faded import look_at_slot, rows_of, write_faded
+    from aircomp.schemes.digital.drawn import hear_round
 
     assert isinstance(experiment.channel, BlockFadingSettings)
     receiver, antennas = experiment.uplink.name, experiment.channel.antennas

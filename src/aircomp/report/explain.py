@@ -19,6 +19,7 @@ from aircomp.measure.metrics import count_accuracy
 from aircomp.report.figures import bars, heatmap, lines
 from aircomp.report.page import Figure, Section, write_page
 from aircomp.report.rows import table_of
+from aircomp.schemes.digital.drawn import drawn_choices
 
 SHOWN = 12
 """Codewords in the figures: those that were sent, then those that the decoder suspected most."""
@@ -42,17 +43,9 @@ class Trace:
     decoded: Int[Tensor, " codewords"]
 
 
-def example_choices(num_codewords: int, *, num_active: int, num_slots: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Draw indices [devices, slots] of devices that choose popular codewords more often, and the popularity."""
-    popularity = 1 / torch.arange(1.0, num_codewords + 1)
-    rng = rngs.generator(seed, "explained round")
-    indices = torch.multinomial(popularity.expand(num_active, -1), num_slots, replacement=True, generator=rng)
-    return indices, popularity / popularity.sum()
-
-
 def example_round(num_codewords: int, *, num_active: int, num_slots: int, seed: int) -> tuple[Tensor, Tensor]:
     """Draw the counts [slots, codewords] of such devices, and the popularity."""
-    indices, popularity = example_choices(num_codewords, num_active=num_active, num_slots=num_slots, seed=seed)
+    indices, popularity = drawn_choices(num_codewords, num_active=num_active, num_slots=num_slots, seed=seed)
     return count(indices, num_codewords), popularity
 
 

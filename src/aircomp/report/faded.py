@@ -1,6 +1,5 @@
 """A look at one slot behind fading: how the devices' signals arrive, who is silent, and what the receiver makes of it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,27 +9,14 @@ from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
 from aircomp.channel.base import Csi
-from aircomp.channel.make import make_channel
-from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.channel.signal import slot_blocks
-from aircomp.common import rng as rngs
-from aircomp.common.packing import pack
 from aircomp.common.results import Row
-from aircomp.common.settings import Settings
-from aircomp.decoders.base import Decoded
-from aircomp.decoders.fading.receiver import Reception
-from aircomp.encode.signal import Codewords
-from aircomp.measure.metrics import count_accuracy
-from aircomp.report.explain import example_choices, most_telling
+from aircomp.report.explain import most_telling
 from aircomp.report.figures import bars, scatter
 from aircomp.report.page import Figure, Section, write_page
 from aircomp.report.rows import table_of
-from aircomp.schemes.digital.block_pilots import BlockPilots
-from aircomp.schemes.digital.link import sent_counts
-from aircomp.schemes.digital.radio import joined
-from aircomp.schemes.digital.receivers import make_receiver, receiver_codebook
+from aircomp.schemes.digital.drawn import CODEWORD_LENGTH, FadedRound
 
-NUM_CODEWORDS, CODEWORD_LENGTH = 128, 64
 GRID = 12
 """Devices that arrive within a twelfth of the largest gain are drawn as one point with all their numbers."""
 
@@ -55,123 +41,6 @@ class FadedSlot:
     def excess(self) -> Int[Tensor, " devices"]:
         """How much oftener than it was sent each device's codeword was counted."""
         return (self.decoded - self.truth)[self.chosen.long()]
-
-
-@dataclass(frozen=True)
-class FadedRound:
-    """A round behind fading: what was sent through which channel, and what the receiver counted."""
-
-    chosen: Int[Tensor, "devices slots"]
-    csi: Csi
-    speaking: Bool[Tensor, "devices slots"] | None
-    """None: everybody throughout."""
-    counts: Int[Tensor, "slots codewords"]
-    """Of those that send."""
-    decoded: Decoded
-
-    @property
-    def accuracy(self) -> float:
-        """Of the counts."""
-        return count_accuracy(self.counts, self.decoded.counts)
-
-
-def hear_round(
-    receiver: str,
-    channel: ChannelSettings,
-    power: PowerSettings,
-    *,
-    num_active: int,
-    num_slots: int,
-    seed: int,
-    told: float | None = None,
-) -> FadedRound:
-    """Send a round of popular and rare codewords through a fading channel, and let a receiver count.
-
-    Args:
-        receiver: One of `receiver_names()`.
-        channel: Its gains and noise.
-        power: What devices do about them.
-        num_active: Devices.
-        num_slots: Of the round.
-        seed: Everything random derives from it.
-        told: The number of devices, if the receiver need not estimate it.
-
-    Raises:
-        ConfigError: If the receiver does not fit the channel.
-    """
-    chosen, popularity = example_choices(NUM_CODEWORDS, num_active=num_active, num_slots=num_slots, seed=seed)
-    return hear_choices(receiver, channel, power, chosen, popularity, seed=seed, told=told)
-
-
-def hear_choices(
-    receiver: str,
-    channel: ChannelSettings,
-    power: PowerSettings,
-    chosen: Int[Tensor, "devices slots"],
-    popularity: Float[Tensor, " codewords"],
-    *,
-    seed: int,
-    told: float | None = None,
-    settings: Settings | None = None,
-) -> FadedRound:
-    """Send what devices chose through a fading channel, and let a receiver count.
-
-    Args:
-        receiver: One of `receiver_names()`.
-        channel: Its gains and noise.
-        power: What devices do about them.
-        chosen: Among 128 codewords.
-        popularity: How often each is chosen, as the base station expects.
-        seed: Gains, noise and drawn codewords derive from it.
-        told: The number of devices, if the receiver need not estimate it.
-        settings: Of the receiver; the usual ones if None.
-
-    Raises:
-        ConfigError: If the receiver does not fit the channel.
-    """
-    uses, codebook = CODEWORD_LENGTH, receiver_codebook(receiver, NUM_CODEWORDS, CODEWORD_LENGTH, seed=seed)
-    air, (num_active, num_slots) = make_channel(channel, power), chosen.shape
-    csi = air.sound(num_active, num_slots * uses, rng=rngs.generator(seed, "fading"))
-    received = air.carry(Codewords(chosen, codebook), csi, rng=rngs.generator(seed, "explained noise"))
-    blocks = tuple(csi.at_receiver.slot_blocks(num_slots, uses))
-    seen = Reception(pack(received), popularity, blocks, gain_model=csi.at_receiver.gain_model, num_active=told)
-    decoded = joined(make_receiver(receiver, codebook, settings).receive(seen))
-    speaking = csi.at_devices.speaking(num_slots, uses)
-    return FadedRound(chosen, csi, speaking, sent_counts(chosen, speaking, NUM_CODEWORDS), decoded)
-
-
-def hear_with_pilots(
-    make: Callable[..., BlockPilots],
-    channel: ChannelSettings,
-    power: PowerSettings,
-    *,
-    num_active: int,
-    num_slots: int,
-    seed: int,
-) -> FadedRound:
-    """Send such a round with pilots at the start of every block, in the place of slots, and count with what they tell.
-
-    Args:
-        make: Builds the pilots of a round from its slots, their uses and the uses of a block.
-        channel: Its gains and noise.
-        power: What devices do about them.
-        num_active: Devices.
-        num_slots: Of the round, pilots among them.
-        seed: Everything random derives from it.
-
-    Raises:
-        ConfigError: If a block has no room for the pilots.
-    """
-    uses, codebook = CODEWORD_LENGTH, receiver_codebook("receiver-csi", NUM_CODEWORDS, CODEWORD_LENGTH, seed=seed)
-    air = make_channel(channel, power)
-    csi = air.sound(num_active, num_slots * uses, rng=rngs.generator(seed, "fading"))
-    plan = make(num_slots, uses, csi.at_receiver.block_uses)
-    chosen, popularity = example_choices(NUM_CODEWORDS, num_active=num_active, num_slots=len(plan.rows), seed=seed)
-    received = air.carry(plan.send(chosen, codebook), csi, rng=rngs.generator(seed, "explained noise"))
-    decoded = plan.hear(received, num_active, codebook, popularity, csi.at_receiver)
-    speaking = csi.at_devices.speaking(num_slots, uses)
-    speaking = None if speaking is None else speaking[:, plan.rows]
-    return FadedRound(chosen, csi, speaking, sent_counts(chosen, speaking, NUM_CODEWORDS), decoded)
 
 
 def look_at_slot(whole: FadedRound, slot: int) -> FadedSlot:

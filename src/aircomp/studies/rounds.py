@@ -30,10 +30,10 @@ from aircomp.quantize.codebook import build
 from aircomp.quantize.fragment import join, num_slots
 from aircomp.quantize.nearest import nearest
 from aircomp.quantize.settings import QuantizeSettings
-from aircomp.report.faded import hear_round, hear_with_pilots
 from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.digital.composite import CompositePilot
 from aircomp.schemes.digital.decoders import DecoderChoice, decoder_and_codebook
+from aircomp.schemes.digital.drawn import hear_round, hear_with_pilots
 from aircomp.schemes.digital.receiver_csi import OwnPilots
 from aircomp.schemes.meter import check_power, record_of
 from aircomp.schemes.outputs import Counts, aggregate_output

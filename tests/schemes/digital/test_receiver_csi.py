@@ -12,8 +12,8 @@ from aircomp.encode.own_pilots import first_of_blocks, own_sequences
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
 from aircomp.quantize.settings import QuantizeSettings
-from aircomp.report.faded import hear_with_pilots
 from aircomp.schemes.base import SchemeContext
+from aircomp.schemes.digital.drawn import hear_with_pilots
 from aircomp.schemes.digital.receiver_csi import OwnPilots
 from aircomp.schemes.registry import make_scheme
 from aircomp.schemes.settings import SchemeSettings
