@@ -89,6 +89,17 @@ def test_an_optimiser_by_name_or_factory_is_torchs_own(own):
     torch.testing.assert_close(run.model.weight.detach(), plain_adamw(0.05, 3), rtol=1e-4, atol=1e-6)
 
 
+def test_an_optimiser_that_asks_for_the_loss_again_gets_it():
+    # L-BFGS finds the line of a table without noise in one round; one that is given a gradient once cannot
+    run = federate(
+        held=[table(8)],
+        local=aircomp.Local(optimizer="lbfgs", learning_rate=1.0, steps=2),
+        rounds=1,
+        participation=aircomp.Fixed(1),
+    )
+    torch.testing.assert_close(run.model.weight.detach(), LINE.T, rtol=0, atol=1e-3)
+
+
 def test_a_schedule_and_a_decay_set_the_rate_of_each_round():
     local = aircomp.Local(learning_rate=0.1, decay=0.5, schedule=lambda index: 2.0 if index else 1.0, steps=1)
     assert [local.rate(index) for index in range(3)] == [0.1, 0.1, 0.05]

@@ -3,6 +3,7 @@
 One loop for every task: an objective turns a batch into a loss, an optimiser turns its gradient into a step.
 """
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -133,8 +134,12 @@ class Objective:
         return _one_number(loss, part_name(self.loss))
 
 
-def pair_of(batch: Any) -> tuple[Any, Any]:
+def pair_of(batch: Any, otherwise: str = "give step=") -> tuple[Any, Any]:
     """Return inputs and targets.
+
+    Args:
+        batch: Of a dataset.
+        otherwise: What else a user may do where it is no pair.
 
     Raises:
         ShapeError: If a batch is no such pair.
@@ -142,7 +147,7 @@ def pair_of(batch: Any) -> tuple[Any, Any]:
     if isinstance(batch, tuple | list) and len(batch) == 2:
         return batch[0], batch[1]
     raise ShapeError(
-        f"a batch is {describe(batch)}; expected a pair (inputs, targets), so let collate return one, or give step="
+        f"a batch is {describe(batch)}; expected a pair (inputs, targets), so let collate return one, or {otherwise}"
     )
 
 
@@ -184,11 +189,15 @@ def train(
     total = torch.zeros((), device=weights.device)
     batches = batch_indices(len(samples), settings, rng=rng)
     for places in batches:
-        loss = objective(model.module, samples.batch(places, rng), weights.device, settings.precision)
-        model.zero_gradient()
-        loss.backward()
-        take_step()
-        total += loss.detach()
+        batch = samples.batch(places, rng)
+
+        def with_gradient(batch: Any = batch) -> Tensor:
+            loss = objective(model.module, batch, weights.device, settings.precision)
+            model.zero_gradient()
+            loss.backward()
+            return loss
+
+        total += take_step(with_gradient).detach()
     model.check_idle()
     return LocalResult(
         update=model.read_weights() - start,
@@ -198,24 +207,40 @@ def train(
     )
 
 
-def stepper(model: FlatModel, settings: LocalSettings, rate: float) -> Callable[[], None]:
-    """Return what takes a step: SGD on the flat vectors, or an optimiser of torch on their views."""
+def stepper(model: FlatModel, settings: LocalSettings, rate: float) -> Callable[[Callable[[], Tensor]], Tensor]:
+    """Return what takes a step: SGD on the flat vectors, or an optimiser of torch on their views.
+
+    It gets the function that computes loss and gradient, which LBFGS calls several times, and returns the first loss.
+    """
     if settings.is_flat and model.has_views:
         velocity = torch.zeros_like(model.weights) if settings.momentum else None
 
-        def take_flat_step() -> None:
+        def take_flat_step(with_gradient: Callable[[], Tensor]) -> Tensor:
+            loss = with_gradient()
             if settings.clip_norm:
                 model.gradient.mul_(clip_factor(model.gradient.norm(), settings.clip_norm))
             sgd_step(model.weights, model.gradient, velocity, settings, rate)
+            return loss
 
         return take_flat_step
     parameters = model.parameters()
-    optimizer = make_optimizer(settings, parameters, rate)
+    optimizer: Any = make_optimizer(settings, parameters, rate)  # Any: L-BFGS takes tensors where its type says numbers
+    asks_again = any(
+        each.default is each.empty for each in inspect.signature(optimizer.step).parameters.values()
+    )  # LBFGS
 
-    def take_step() -> None:
-        if settings.clip_norm:
-            nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
+    def take_step(with_gradient: Callable[[], Tensor]) -> Tensor:
+        def clipped() -> Tensor:
+            loss = with_gradient()
+            if settings.clip_norm:
+                nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
+            return loss
+
+        if asks_again:
+            return optimizer.step(clipped)
+        loss = clipped()
         optimizer.step()
+        return loss
 
     return take_step
 
