@@ -149,6 +149,27 @@ def test_a_step_of_ones_own_takes_any_batch():
     assert 0 < run.row["test_loss"] < 3
 
 
+@pytest.mark.usefixtures("as_in_production")
+@pytest.mark.parametrize(
+    ("metric", "outputs", "targets"),
+    [
+        ("accuracy", torch.zeros(6, 1), torch.zeros(6, dtype=torch.int64)),  # one logit: every sample is class 0
+        ("accuracy", torch.zeros(6, 2), torch.zeros(6, 1, dtype=torch.int64)),  # 36 comparisons of six
+        ("accuracy", torch.zeros(6, 2), torch.zeros(6, 2)),
+        ("accuracy", {"logits": torch.zeros(6, 2)}, torch.zeros(6, dtype=torch.int64)),
+        ("r2", torch.zeros(6, 3), torch.zeros(6, 1)),
+        ("mean_absolute_error", torch.zeros(2, 3), torch.zeros(3, 2)),
+    ],
+)
+def test_a_metric_refuses_outputs_that_its_targets_do_not_fit(metric, outputs, targets):
+    with pytest.raises(ShapeError, match=r"outputs are .* and targets torch.* expected"):
+        getattr(aircomp.metrics, metric)(outputs, targets)
+
+
+def test_weights_come_as_a_tensor_too():
+    assert outcome(federate(weights=torch.tensor([1.0, 2.0, 3.0, 4.0]))) == outcome(federate(weights=[1, 2, 3, 4]))
+
+
 @pytest.mark.engines
 def test_every_engine_gives_the_same_bits(tmp_path):
     options = {"step": own_step, "collate": as_dictionary, "link": QUIET, "weights": "samples", "rounds": 3}
@@ -260,6 +281,10 @@ class Broken(Dataset):
         return table(12)[index]
 
 
+def own_mean(outputs, targets):
+    return outputs.mean()
+
+
 def nan_on_large(outputs, targets):
     return F.mse_loss(outputs, targets) * (math.nan if targets.abs().max() > 50 else 1.0)
 
@@ -285,7 +310,7 @@ BAD = {
     ),
     "metric of many": (
         {"metrics": {"many": lambda outputs, targets: outputs}, "test": table(5)},
-        "the metric 'many' returned .* after round 1; expected one number",
+        "the metric 'many' returned torch.float32 .5, 1. after round 1; expected one number",
     ),
     "reading": (
         {"held": [*clients(), Broken()], "participation": aircomp.Fixed(5)},
@@ -296,6 +321,21 @@ BAD = {
     "participation": ({"participation": aircomp.Uniform(3, 9)}, "participation.high = 9 .* only 4"),
     "link": ({"link": None}, "link is None; expected an aircomp.Link"),
     "pair": ({"collate": as_dictionary}, "expected a pair .inputs, targets."),
+    "pair for metrics": (
+        {
+            "loss": None,
+            "step": own_step,
+            "collate": as_dictionary,
+            "test": table(5),
+            "metrics": {"r2": aircomp.metrics.r2},
+        },
+        "testing before round 1: a batch is the dict .* expected a pair .inputs, targets., .* or leave metrics out",
+    ),
+    "test": ({"test": TensorDataset(torch.ones(9, 2), torch.ones(9, 1))}, "testing before round 1: .*Linear raised"),
+    "metric of the package": (
+        {"model": nn.Linear(3, 2), "loss": own_mean, "test": table(5), "metrics": {"r2": aircomp.metrics.r2}},
+        r"the metric 'r2' failed after round 1: outputs are torch.float32 \[5, 2\] and targets torch.float32 \[5, 1\]",
+    ),
     "resume": ({"resume": True}, "resume was given without out"),
     "buffers": ({"buffers": "recomputed"}, "buffers = 'recomputed' takes samples of the base station"),
 }
@@ -316,7 +356,7 @@ def test_what_cannot_be_run_is_one_sentence(case):
 def test_a_loss_that_is_not_finite_names_device_and_round_and_loses_nothing(tmp_path):
     far = TensorDataset(100 * torch.ones(9, 3), 100 * torch.ones(9, 1))
     options = {"held": [*clients(), far], "loss": nan_on_large, "out": tmp_path}
-    with pytest.raises(TrainingDiverged, match=r"the update of device 4 in round 1 is not finite"):
+    with pytest.raises(TrainingDiverged, match=r"device 4 in round 1 is not finite.*nan_on_large is nan"):
         federate(**options, participation=aircomp.Fixed(5))
     # what was done before is kept: the run goes on where it stopped
     trace = tmp_path / "trace.txt"

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from aircomp.common import rng as rngs
+from aircomp.common.checks import part_name
 from aircomp.data.samples import Samples
 from aircomp.device.local import LocalResult, Objective, batch_sizes, train
 from aircomp.device.settings import LocalSettings
@@ -149,8 +150,9 @@ class Trainer:
             return replace(result, update=result.update.cpu(), buffers=result.buffers.cpu())
         layer = self.model.layer_at(int((~finite).nonzero()[0]))
         raise TrainingDiverged(
-            f"the update of {_who(task)} in round {task.round_index + 1} is not finite, first in layer {layer}; "
-            "lower local.learning_rate or set local.clip_norm"
+            f"the update of {_who(task)} in round {task.round_index + 1} is not finite, first in layer {layer}, and its "
+            f"loss {part_name(self.objective.step or self.objective.loss)} is {result.loss}; check its data, lower "
+            "local.learning_rate or set local.clip_norm"
         )
 
 

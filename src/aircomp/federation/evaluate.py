@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from aircomp.common.boundary import blaming, leaving
+from aircomp.common.checks import describe
 from aircomp.data.images import ImageData
 from aircomp.data.samples import Samples, TensorSamples, all_batches
 from aircomp.device.local import Objective, moved, pair_of
@@ -53,7 +54,7 @@ def score(
             else:
                 loss += size * float(objective(module, batch, place))
                 if metrics:
-                    inputs, wanted = pair_of(batch)
+                    inputs, wanted = pair_of(batch, "leave metrics out")
                     outputs.append(_outputs(module, inputs, place))
                     targets.append(moved(wanted, place))
     except ShapeError as error:
@@ -65,7 +66,8 @@ def score(
         raise AirCompError(f"testing {where} failed: {_line(error)}") from error
     if math.isnan(loss):
         raise TrainingDiverged(
-            f"testing {where}: the loss is not a number; lower server.learning_rate or local.learning_rate, or check the loss"
+            f"testing {where}: the loss is not a number; check the loss and the data of the test, or lower "
+            "server.learning_rate or local.learning_rate"
         )
     found = {"test_loss": loss / len(test)}
     return {f"test_{name}": _value(name, metric, outputs, targets, where) for name, metric in metrics.items()} | found
@@ -81,7 +83,7 @@ def _value(name: str, metric: Metric, outputs: list[Any], targets: list[Any], wh
     try:
         number = float(value)
     except (TypeError, ValueError, RuntimeError):
-        raise ShapeError(f"the metric {name!r} returned {value!r} {where}; expected one number") from None
+        raise ShapeError(f"the metric {name!r} returned {describe(value)} {where}; expected one number") from None
     if not math.isfinite(number):
         raise ShapeError(f"the metric {name!r} returned {number} {where}; expected a finite number")
     return number

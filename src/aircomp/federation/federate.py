@@ -1,15 +1,18 @@
 """A federation of any model, task and data: a user's own objects become the run of `federation/run.py`."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.data import Subset
 
 from aircomp.aggregation.settings import AggregateSettings, TrimmedRule
 from aircomp.channel.awgn import Awgn
 from aircomp.channel.fading import Fading
 from aircomp.channel.settings import ChannelSettings
+from aircomp.common import rng as rngs
 from aircomp.common.artefact import config_hash
 from aircomp.common.checks import check_callable, check_numbers, check_path, check_type, describe, part_name
 from aircomp.common.memory import check_memory
@@ -23,9 +26,10 @@ from aircomp.engines import Engine
 from aircomp.engines.trainer import BASE_STATION
 from aircomp.errors import ConfigError
 from aircomp.federation.configure import check_buffers
+from aircomp.federation.evaluate import score
 from aircomp.federation.experiment import Buffers, Experiment
 from aircomp.federation.needs import memory_needs
-from aircomp.federation.own import copy_model, idle_parameters, layout_hash, own_name, samples_hash
+from aircomp.federation.own import PROBE_SAMPLES, copy_model, idle_parameters, layout_hash, own_name, samples_hash
 from aircomp.federation.participation import check_participation, clipped, most_active
 from aircomp.federation.round import Transform
 from aircomp.federation.run import OnRound, Parts, Simulation, execute, weights_of
@@ -48,7 +52,7 @@ def federate(
     base: Any = None,
     local: LocalSettings | None = None,
     participation: ParticipationSettings | None = None,
-    weights: Literal["equal", "samples"] | Sequence[float] = "equal",
+    weights: Literal["equal", "samples"] | Sequence[float] | Tensor = "equal",
     rounds: int = 40,
     seed: int = 0,
     out: str | Path | None = None,
@@ -137,6 +141,10 @@ def federate(
     check_functions(local)
     module = copy_model(model).to(device)
     idle = idle_parameters(module, holders[0], objective, seed=seed, device=device)
+    if test is not None and tested is not None:  # a test that cannot be read is found before a round is spent
+        few = as_samples("test", Subset(test, range(min(PROBE_SAMPLES, len(tested)))), collate)
+        with rngs.global_state(seed, "probe", device=device):
+            score(copy.deepcopy(module), few, objective, dict.fromkeys(measured, _unmeasured), "before round 1")
     flat = FlatModel(module, idle=idle)
     link = link.made_for(flat.layer_shapes, device)
     own = {"model": own_name(model), "layout": layout_hash(flat), "samples": samples_hash(holders, tested)}
@@ -220,6 +228,10 @@ def _metrics(metrics: Any, test: Any) -> dict[str, Metric]:
     return dict(metrics)
 
 
+def _unmeasured(outputs: Any, targets: Any) -> float:
+    return 0.0
+
+
 def _shares(weights: Any, holders: Mapping[int, Samples], total: int) -> list[float] | None:
     """Return what each client multiplies its update with; None: one."""
     if isinstance(weights, str):
@@ -228,7 +240,8 @@ def _shares(weights: Any, holders: Mapping[int, Samples], total: int) -> list[fl
                 f"weights is {describe(weights)}; expected 'equal', 'samples', or a number for each client"
             )
         return weights_of(holders, total) if weights == "samples" else None
-    given = list(weights) if isinstance(weights, Sequence) else weights
+    numbers = weights.tolist() if isinstance(weights, Tensor) else weights
+    given = list(numbers) if isinstance(numbers, Sequence) else numbers
     check_numbers("weights", given, low=0, high=1e12)
     if len(given) != total:
         raise ConfigError(f"weights are {len(given)} numbers for {total} clients; expected one for each")

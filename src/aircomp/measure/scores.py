@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aircomp.common.checks import describe
+from aircomp.errors import ShapeError
+
 Metric = Callable[[Any, Any], float]
 """Of all outputs and all targets of the test set."""
 M = TypeVar("M", bound=Metric)
@@ -27,14 +30,18 @@ def is_higher_better(metric: Metric) -> bool:
 
 def accuracy(outputs: Float[Tensor, "samples ... classes"], targets: Int[Tensor, "samples ..."]) -> float:
     """Return the share of right classes, over samples and, of sequences, places."""
+    fits = _are_tensors(outputs, targets) and outputs.shape[:-1] == targets.shape and outputs.shape[-1] > 1
+    _check(
+        fits, outputs, targets, "outputs [..., classes] with a number for each of two classes or more, targets [...]"
+    )
     right = outputs.argmax(dim=-1) == targets
     return int(right.sum()) / max(right.numel(), 1)
 
 
 def r2(outputs: Float[Tensor, "samples ..."], targets: Float[Tensor, "samples ..."]) -> float:
     r"""Return $1 - \sum(y - \hat y)^2 / \sum(y - \bar y)^2$ of a regression, over all its outputs."""
-    wanted = targets.double()
-    error = (wanted - outputs.double().view_as(wanted)).square().sum()
+    found, wanted = _alike(outputs, targets)
+    error = (wanted - found).square().sum()
     spread = (wanted - wanted.mean(dim=0)).square().sum()
     return float(1 - error / spread)
 
@@ -42,4 +49,21 @@ def r2(outputs: Float[Tensor, "samples ..."], targets: Float[Tensor, "samples ..
 @lower_is_better
 def mean_absolute_error(outputs: Float[Tensor, "samples ..."], targets: Float[Tensor, "samples ..."]) -> float:
     """Return the mean distance of a regression from its targets."""
-    return float((targets.double() - outputs.double().view_as(targets)).abs().mean())
+    found, wanted = _alike(outputs, targets)
+    return float((wanted - found).abs().mean())
+
+
+def _alike(outputs: Any, targets: Any) -> tuple[Tensor, Tensor]:
+    # a last axis of one is no difference
+    fits = _are_tensors(outputs, targets) and outputs.squeeze().shape == targets.squeeze().shape
+    _check(fits, outputs, targets, "one number in the outputs for each target")
+    return outputs.double().view_as(targets), targets.double()
+
+
+def _are_tensors(*values: Any) -> bool:
+    return all(isinstance(value, Tensor) for value in values)
+
+
+def _check(fits: bool, outputs: Any, targets: Any, wanted: str) -> None:
+    if not fits:
+        raise ShapeError(f"outputs are {describe(outputs)} and targets {describe(targets)}; expected {wanted}")
