@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aircomp.common.arithmetic import kernels, switched_off
 from aircomp.errors import AirCompError, ArtefactError
 from aircomp.studies import jobs as jobs_module
 from aircomp.studies.jobs import Job, Workers, forecast, in_order, run_jobs, run_params
@@ -141,12 +142,14 @@ def test_a_checksum_that_was_made_to_fit_does_not_hide_an_infinity(tmp_path):
 
 
 def test_a_key_tells_what_computes(monkeypatch):
-    before = leaf(1).key
-    monkeypatch.setattr(jobs_module, "arithmetic", lambda: {"torch": "9", "kernels": "torch"})
-    other_torch = leaf(1).key
-    monkeypatch.undo()
-    monkeypatch.setattr("aircomp.__version__", "9.9")
-    assert len({before, other_torch, leaf(1).key}) == 3
+    keys = {leaf(1).key}
+    with switched_off():
+        keys.add(leaf(1).key)
+    for what in ("torch.__version__", "torch.backends.cpu.get_cpu_capability", "aircomp.__version__"):
+        with monkeypatch.context() as changed:
+            changed.setattr(what, "9.9" if what.endswith("version__") else lambda: "ABACUS")
+            keys.add(leaf(1).key)
+    assert len(keys) == 4 + (kernels() is not None)
 
 
 def test_a_run_that_names_a_file_is_known_by_its_content(tmp_path):
@@ -161,7 +164,7 @@ def test_a_run_that_names_a_file_is_known_by_its_content(tmp_path):
 
 def test_a_worker_that_computes_otherwise_is_refused(tmp_path):
     with pytest.raises(AirCompError, match="a worker computes with"):
-        jobs_module.do_job(leaf(1), tmp_path, lambda job, work: {"rows": [{}]}, {"torch": "0"}, False)
+        jobs_module.do_job(leaf(1), tmp_path, lambda job, work: {"rows": [{}]}, "an abacus", False)
 
 
 def test_others_go_on_where_a_job_fails_and_what_needs_it_fails_with_it(tmp_path, trace):

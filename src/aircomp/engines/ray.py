@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aircomp.common.arithmetic import arithmetic_identity
 from aircomp.data.samples import Samples, TensorSamples, distinct_tensors
 from aircomp.device.local import LocalResult
 from aircomp.engines.local import Packed, PackedTask, num_cores, pack_result
@@ -36,6 +37,7 @@ ATTEMPTS = 4
 """How often a task may lose its worker before the run gives up."""
 START_SECONDS = 180.0
 """How long to wait for a first worker while none is there; importing torch on a busy node takes half a minute."""
+LAST_BITS = "who trains which device decides the last bits"
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anybody
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # no warning about GPUs
@@ -120,8 +122,9 @@ class _Worker:
         torch.set_num_threads(1)  # as every engine does: the same order of sums, so the same bits
         self._function = build(parts)
 
-    def ready(self) -> None:
-        """Return as soon as the worker is there."""
+    def ready(self) -> str:
+        """Return what computes here, as soon as the worker is there."""
+        return arithmetic_identity()
 
     def call(self, *arguments: Any) -> Any:
         """Do one task."""
@@ -248,7 +251,11 @@ class Pool:
     def _settle(self, reference: Any) -> None:
         worker = self._starting.pop(reference)
         try:
-            self.ray.get(reference)
+            found = self.ray.get(reference)
+            if isinstance(found, str) and found != (here := arithmetic_identity()):
+                log.warning(
+                    "a worker of the cluster computes with %s, and this process with %s: %s", found, here, LAST_BITS
+                )
         except self.ray.exceptions.RayTaskError:
             pass  # from a call that nobody waits for any more
         except self.ray.exceptions.RayError as error:

@@ -1,7 +1,7 @@
 """Units of work whose results are kept: a job that is done is never done again, whoever asks for it.
 
 A job is known by its content: what it does with which settings and data, the jobs it needs, the version of this package, and
-what computes (torch, compiled kernels or not). The hash of that names its file. The file repeats the key and has a checksum;
+what computes (`aircomp.common.arithmetic`). The hash of that names its file. The file repeats the key and has a checksum;
 a file that was swapped, cut or edited is refused. A run that was killed goes on with what is missing.
 """
 
@@ -18,14 +18,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 import aircomp
+from aircomp.common.arithmetic import arithmetic_identity
 from aircomp.common.artefact import config_hash, read_json, read_toml, write_json
 from aircomp.common.interrupt import deferred
 from aircomp.common.results import Row, plain
 from aircomp.data.images import data_directory, locate
-from aircomp.decoders.kernels import native
 from aircomp.engines.pool import workers
 from aircomp.errors import AirCompError, ArtefactError
 from aircomp.federation.experiment import load_experiment
@@ -37,14 +35,6 @@ WHOLE_BYTES = 2**20
 
 
 # ── identity ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@cache
-def arithmetic() -> dict[str, str]:
-    """Return what computes: other kernels or another torch may end in other bits."""
-    with torch.no_grad():
-        kernels = "compiled" if native.ready(torch.zeros(1)) else "torch"
-    return {"torch": torch.__version__, "kernels": kernels}
 
 
 @cache
@@ -112,7 +102,13 @@ class Job:
     @cached_property
     def key(self) -> str:
         """Name of the job: the same for the same work by the same version and arithmetic."""
-        described = [self.kind, self.params, [need.key for need in self.needs], aircomp.__version__, arithmetic()]
+        described = [
+            self.kind,
+            self.params,
+            [need.key for need in self.needs],
+            aircomp.__version__,
+            arithmetic_identity(),
+        ]
         text = json.dumps(described, sort_keys=True)
         return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
@@ -144,7 +140,7 @@ class Job:
 
     def keep(self, work: Path, found: Payload, seconds: float, **about: Any) -> None:
         """Write what the job found, all of it or nothing; numbers that are not finite become null."""
-        told = {"kind": self.kind, "params": self.params, "arithmetic": arithmetic(), "source": source_hash()}
+        told = {"kind": self.kind, "params": self.params, "arithmetic": arithmetic_identity(), "source": source_hash()}
         content = plain(told | about | {"seconds": round(seconds, 1)} | found)
         _check_rows(self.path(work), content)
         write_json(self.path(work), {"key": self.key, "checksum": _checksum(content)} | content)
@@ -241,7 +237,7 @@ def run_jobs(
     everything = in_order(jobs)
     missing = [job for job in everything if job.payload(work) is None]
     done, failed = len(everything) - len(missing), {}
-    do = partial(do_job, work=work.resolve(), run=run, computes=arithmetic(), tolerant=tolerant)
+    do = partial(do_job, work=work.resolve(), run=run, computes=arithmetic_identity(), tolerant=tolerant)
     for job, reason in _results(missing, do, crew, failed):
         done += 1
         if reason:
@@ -252,12 +248,12 @@ def run_jobs(
     return failed
 
 
-def do_job(job: Job, work: Path, run: Runner, computes: Mapping[str, str], tolerant: bool) -> str:
+def do_job(job: Job, work: Path, run: Runner, computes: str, tolerant: bool) -> str:
     """Do one job and keep what it found; return why it failed, or nothing."""
     begun = time.perf_counter()
     try:
-        if computes != arithmetic():
-            raise AirCompError(f"a worker computes with {arithmetic()}, but the run with {computes}; make them agree")
+        if computes != (own := arithmetic_identity()):
+            raise AirCompError(f"a worker computes with {own}, but the run with {computes}; make them agree")
         job.keep(work, run(job, work), time.perf_counter() - begun)
     except AirCompError as error:
         if not tolerant:
