@@ -1,6 +1,7 @@
 """Schemes beside each other: equal uses and energy, honest verdicts, interrupted runs that go on."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -294,6 +295,26 @@ def test_two_entrants_of_one_name_are_told_apart_or_refused(tmp_path, monkeypatc
     for given in (["analog", "analog"], ["a/mine.toml", "a/mine.toml"], ["same:Same", "same:Same"]):
         with pytest.raises(ConfigError, match="was given twice"):
             find_entrants(given)
+
+
+@pytest.mark.parametrize("name", ["", " ", "two\nlines", "\udcff", "\x1b[31m", None, 3])
+def test_a_name_that_no_page_can_show_is_refused_before_any_job(name, small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "named_scheme.py").write_text(OWN.replace('"mine"', repr(name)).replace("Mine", "Named"))
+    monkeypatch.delitem(sys.modules, "named_scheme", raising=False)
+    with pytest.raises(
+        ConfigError, match=r"the name of --scheme named_scheme:Named is .*; expected a name of printable"
+    ):
+        aircomp.arena([small], ["named_scheme:Named"], seeds=1, out=tmp_path / "out")
+    assert not list(tmp_path.glob("out/work/*.json"))
+
+
+@pytest.mark.parametrize(("challenges", "schemes"), [(["\udcff.toml"], ["baa"]), (["SMALL"], ["\udcff.toml"])])
+def test_a_file_whose_name_no_page_can_show_is_refused(challenges, schemes, small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "\udcff.toml").write_text('[uplink]\nname = "baa"\n')
+    with pytest.raises(ConfigError, match=r"name is the str .*; expected a name of printable characters"):
+        aircomp.arena([small if each == "SMALL" else each for each in challenges], schemes, seeds=1)
 
 
 def test_who_invented_a_scheme_is_read_from_its_class():

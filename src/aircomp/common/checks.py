@@ -21,13 +21,17 @@ def describe(value: Any) -> str:
     """
     torch = sys.modules.get("torch")  # without it there is no tensor
     if torch is not None and isinstance(value, torch.Tensor):
-        return f"{value.dtype} {list(value.shape)}{'' if value.device.type == 'cpu' else f' on {value.device}'}"
+        layout = "" if value.layout is torch.strided else f" of {value.layout}"
+        return f"{value.dtype} {list(value.shape)}{layout}{'' if value.device.type == 'cpu' else f' on {value.device}'}"
     if value is None or isinstance(value, bool | int | float):
         text = repr(value)
     elif isinstance(value, type):
         text = f"the class {value.__name__}"
     else:
-        text = f"the {type(value).__name__} {' '.join(repr(value).split())}"
+        try:
+            text = f"the {type(value).__name__} {' '.join(repr(value).split())}"
+        except Exception:  # a user's own repr, which is not what the sentence is about
+            text = f"the {type(value).__name__}"
     return text if len(text) <= 50 else f"{text[:49]}…"
 
 
@@ -42,6 +46,16 @@ def part_name(part: Any) -> str:
     named: Any = part if hasattr(part, "__qualname__") else type(part)
     name = f"{getattr(named, '__module__', None) or 'builtins'}.{named.__qualname__}"
     return name.replace("_VariableFunctionsClass.", "")
+
+
+def check_name(what: str, value: Any) -> None:
+    """Refuse what cannot name a row of a table or a file: nothing, or signs that cannot be shown.
+
+    Raises:
+        ConfigError: Saying what it names.
+    """
+    if not isinstance(value, str) or not value.isprintable() or not value.strip():
+        raise ConfigError(f"{what} is {describe(value)}; expected a name of printable characters")
 
 
 def check_number(

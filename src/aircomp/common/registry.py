@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from aircomp.common.checks import check_name
 from aircomp.errors import ConfigError, unknown_name
 
 C = TypeVar("C", bound=type)
@@ -70,8 +71,9 @@ class Registry(Generic[C]):
         """Put a class under a name.
 
         Raises:
-            ConfigError: If another class has it.
+            ConfigError: If another class has it, or it cannot be shown.
         """
+        check_name(f"the name of the {self.kind} {place_of(entered)}", name)
         place = place_of(entered)
         other = (
             place_of(self.loaded[name]) if name in self.loaded else place

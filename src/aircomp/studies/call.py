@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aircomp.common.artefact import config_hash
-from aircomp.common.checks import check_choice, check_number, check_path, check_type
+from aircomp.common.checks import check_choice, check_number, check_path, check_type, describe
 from aircomp.common.outdir import as_directory, open_directory
 from aircomp.common.results import Row, plain
 from aircomp.errors import ConfigError
@@ -53,7 +53,7 @@ def arena(
         check_number(name, number, low=1, high=1000, integer=True)
     for name, given in (("challenges", challenges), ("schemes", schemes)):
         if isinstance(given, str) or not isinstance(given, Sequence):
-            raise ConfigError(f"{name} is {given!r}; expected a list of names")
+            raise ConfigError(f"{name} is {describe(given)}; expected a list of names")
     _check_seed(settings, seeds)
     chosen = {full_name(name): value for name, value in settings.items()}
     plan = Plan(tuple(challenges), tuple(schemes), task, tuple(range(seeds)), chosen)
@@ -96,7 +96,7 @@ def sweep(
     check_type("over", over, Mapping, "a mapping of settings to lists of values")
     for name, values in over.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-            raise ConfigError(f"over[{name!r}] is {values!r}; expected a list of values")
+            raise ConfigError(f"over[{name!r}] is {describe(values)}; expected a list of values")
     for name, number in (("seeds", seeds), ("workers", workers)):
         check_number(name, number, low=1, high=1000, integer=True)
     _check_seed({**overrides, **over}, seeds)
@@ -129,8 +129,8 @@ def _check_seed(settings: Mapping[str, Any], seeds: int) -> None:
     """Refuse a seed among the settings: every run has one of its own."""
     if "seed" in settings:
         raise ConfigError(
-            f"seed = {settings['seed']!r} was given, but seeds are counted from 0 on; leave it out and say how many with "
-            f"seeds, which is {seeds}"
+            f"seed = {describe(settings['seed'])} was given, but seeds are counted from 0 on; leave it out and say how many "
+            f"with seeds, which is {seeds}"
         )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from aircomp.aggregation.settings import AggregateSettings
 from aircomp.common.boundary import blaming
-from aircomp.common.checks import check_methods
+from aircomp.common.checks import check_methods, check_name, describe
 from aircomp.common.settings import Settings, read_settings
 from aircomp.errors import ConfigError, unknown_name
 from aircomp.schemes.base import Scheme
@@ -111,7 +111,7 @@ def find_entrant(given: str) -> Entrant:
         ConfigError: If there is none.
     """
     if not isinstance(given, str):
-        raise ConfigError(f"schemes has {given!r}; expected names, TOML files or MODULE:CLASS")
+        raise ConfigError(f"schemes has {describe(given)}; expected names, TOML files or MODULE:CLASS")
     if given.endswith(".toml"):
         found = read_settings(_File, Path(given)).model_dump(mode="json", exclude_unset=True)
         return Entrant(Path(given).stem, _flat(found), given=given)
@@ -142,6 +142,8 @@ def find_entrants(given: Sequence[str]) -> list[Entrant]:
     twice = [name for name, number in Counter(entrant.name for entrant in named).items() if number > 1]
     if twice:
         raise ConfigError(f"the scheme {twice[0]} was given twice; leave one out, or give the other one another name")
+    for each in named:
+        check_name("a scheme's name", each.name)
     return named
 
 
@@ -180,9 +182,10 @@ def load_own(given: str) -> Scheme:
             f"--scheme {given}: {type(error).__name__}: {error}; expected MODULE:CLASS of a scheme that takes no arguments"
         ) from None
     check_methods("scheme", made, "broadcast", "encode", "decode", "diagnose")
-    if not isinstance(getattr(made, "name", None), str) or getattr(made, "offers", None) not in ROBUST:
+    check_name(f"the name of --scheme {given}", getattr(made, "name", None))
+    if getattr(made, "offers", None) not in ROBUST:
         forms = ", ".join(form.__name__ for form in ROBUST)
-        raise ConfigError(f"--scheme {given} has no name or no offers; expected a name and one of {forms}")
+        raise ConfigError(f"--scheme {given} has no offers; expected one of {forms}")
     return made
 
 

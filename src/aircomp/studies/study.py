@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from aircomp.common.checks import check_name
 from aircomp.common.results import Row
 from aircomp.common.settings import Presets, Settings
 from aircomp.errors import ConfigError, unknown_name
@@ -322,6 +323,7 @@ def find_challenge(name: str) -> Challenge:
     Raises:
         ConfigError: If there is none.
     """
+    check_name("a challenge's name", name)
     if not name.endswith(".toml") and name not in CHALLENGES.names():
         raise unknown_name("challenge", name, challenge_names())
     return CHALLENGES.load(name)
