@@ -455,6 +455,10 @@ def encode(link: Link, messages: Float[Tensor, "devices params"], announced: Bro
         sent = ask(verb, messages, heard, known, rng=link.rng("encode", index))
         check_type("what the scheme's encode returned", sent, Sent, "an aircomp.Sent")
         check_returned(verb, sent, Sent, sizes, ("pilot_uses",))
+        if sent.amplitude is not None:
+            raise ConfigError(
+                f"{name_of(verb)} returned amplitude = {sent.amplitude}; expected None, which the link changes"
+            )
         return sent
 
     return within_cap(link, send, announced, csi)

@@ -38,6 +38,13 @@ def scribbled(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+class Unprintable:
+    """Something of which nobody can say what it is."""
+
+    def __repr__(self) -> str:
+        raise ValueError("no repr")
+
+
 # ── decoders ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -170,6 +177,22 @@ SCHEMES: dict[tuple[str, str], tuple[Callable[[Any, Any], Any], str]] = {
         lambda given, sent: replace(sent, reconstruction=sent.reconstruction[:, 1:]),
         r"reconstruction is torch.float32 \[4, 399\]; expected .*params = 400",
     ),
+    ("encode", "part of the signal"): (
+        lambda given, sent: replace(sent, signal=replace(sent.signal, values="loud")),
+        "returned.signal.values is the str 'loud'; expected a tensor",
+    ),
+    ("encode", "NaN in the signal"): (
+        lambda given, sent: replace(sent, signal=replace(sent.signal, values=sent.signal.values * NAN)),
+        "returned.signal.values holds values that are not finite",
+    ),
+    ("broadcast", "endless"): (
+        of_first(lambda b: replace(b, num_uses=10**30)),
+        "num_uses is 1000000000000000000000000000000; expected a whole number",
+    ),
+    ("encode", "amplitude"): (
+        lambda given, sent: replace(sent, amplitude=0.5),
+        "returned amplitude = 0.5; expected None",
+    ),
     ("encode", "signal"): (lambda given, sent: replace(sent, signal=None), "signal is None; expected an object with"),
     ("decode", "memory"): (
         lambda given, found: (found[0], None),
@@ -228,6 +251,9 @@ CHANNELS: dict[tuple[str, str], tuple[Callable[[Any, Any], Any], str]] = {
         lambda given, heard: broken(heard, NAN),
         "OwnChannel.carry returned holds values that are not finite",
     ),
+    ("carry", "sparse"): (lambda given, heard: heard.to_sparse(), r"\[1, .*\] of torch.sparse_coo; expected a tensor"),
+    ("carry", "meta"): (lambda given, heard: heard.to("meta"), r"\[1, .*\] on meta; expected a tensor"),
+    ("carry", "unprintable"): (lambda given, heard: Unprintable(), "returned is the Unprintable; expected a tensor"),
     ("carry", "one axis"): (
         lambda given, heard: heard.flatten(),
         r"carry returned is .*; expected a tensor of inexact numbers",
@@ -317,6 +343,9 @@ TRAINING: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "before raises": ({"before": raises}, "raises raised ValueError: not today"),
     "before NaN": ({"before": lambda update: update * NAN}, "before returned values that are not finite"),
+    "before meta": ({"before": lambda update: update.to("meta")}, r"before returned .* on meta for"),
+    "before sparse": ({"before": lambda update: update.to_sparse()}, r"before returned .* of torch.sparse_coo for"),
+    "metric unprintable": ({"metrics": {"m": lambda o, t: Unprintable()}}, "returned the Unprintable after round 1"),
     "before writes": ({"before": lambda update: update.mul_(2)}, "<lambda> wrote into the torch.float32"),
     "after None": ({"after": lambda update: None}, "after returned None"),
     "after writes": ({"after": lambda update: update.mul_(2)}, "<lambda> wrote into the torch.float32"),
@@ -384,3 +413,8 @@ def test_objects_of_this_package_are_called_as_they_are():
 
 def test_methods_are_named_with_the_class_of_their_object():
     assert name_of(OwnDecoder(raises).decode).endswith("test_boundary.OwnDecoder.decode")
+
+
+def test_an_infinite_test_loss_is_kept_and_says_nothing_of_stability():
+    run = train_with(loss=only_in_tests(lambda outputs, targets: torch.tensor(float("inf"))), rounds=2)
+    assert (run.row["test_loss"], run.row["stability"]) == (float("inf"), None)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from aircomp.common.checks import describe, part_name
+from aircomp.common.tensors import has_numbers
 from aircomp.errors import AirCompError, ConfigError, ShapeError, is_lack_of_memory
 
 log = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 def _mark(tensor: Tensor) -> tuple[int, int]:
     """Return what changes when a tensor is written to: torch counts its own writes, and bits tell those through NumPy."""
     version = 0 if tensor.is_inference() else tensor._version
-    if tensor.layout is not torch.strided or tensor.is_meta or not tensor.numel():
+    if not has_numbers(tensor) or not tensor.numel():
         return version, 0
     plain = torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor.detach()
     bits = plain.contiguous().view(INTEGERS[plain.element_size()])
@@ -177,18 +178,22 @@ def _check_one(what: str, value: Any, kind: Any, sizes: dict[str, int], non_nega
         for name, each in value.items():
             _check(f"{what}[{name!r}]", each, get_args(kind)[1], {}, ())
     elif kind is Tensor:
-        if not isinstance(value, Tensor):
+        if not has_numbers(value):
             raise ShapeError(f"{what} is {describe(value)}; expected a tensor")
     elif isinstance(kind, type) and getattr(kind, "_is_protocol", False):
+        _check_fields(what, value, sizes, non_negative)  # properties may compute with them
         missing = [name for name in _members(kind) if not hasattr(value, name)]
         if missing:
             raise ConfigError(f"{what} is {describe(value)}; expected an object with {missing[0]}")
     elif isinstance(kind, type):
         if not isinstance(value, kind):
             raise ConfigError(f"{what} is {describe(value)}; expected an object of {kind.__name__}")
-        if dataclasses.is_dataclass(kind):
-            for name, each in _annotations(type(value)).items():
-                _check(f"{what}.{name}", getattr(value, name), each, sizes, non_negative)
+        _check_fields(what, value, sizes, non_negative)
+
+
+def _check_fields(what: str, value: Any, sizes: dict[str, int], non_negative: Collection[str]) -> None:
+    for name, each in _annotations(type(value)).items() if dataclasses.is_dataclass(value) else ():
+        _check(f"{what}.{name}", getattr(value, name), each, sizes, non_negative)
 
 
 @cache
@@ -206,12 +211,14 @@ def _members(protocol: type) -> list[str]:
 
 
 def _is_number(value: Any, kind: type) -> bool:
-    return isinstance(value, int if kind is int else Real) and not isinstance(value, bool)
+    if isinstance(value, bool) or not isinstance(value, int if kind is int else Real):
+        return False
+    return kind is float or -(2**63) <= value < 2**63  # as whole numbers travel and are kept
 
 
 def _check_tensor(what: str, value: Any, kind: Any, sizes: dict[str, int], signed: bool) -> None:
     axes = kind.dim_str.split()
-    found = isinstance(value, Tensor)
+    found = has_numbers(value)
     fits = found and value.ndim == len(axes) and str(value.dtype).removeprefix("torch.") in kind.dtypes
     if any(axis.startswith(("*", "#", "...")) for axis in axes):
         fits, axes = found, []

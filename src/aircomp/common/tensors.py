@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,6 +17,11 @@ from aircomp.errors import ArtefactError, ConfigError, ShapeError
 
 Kind = Literal["real", "floating"]
 """Which numbers a tensor holds: any real ones, or floating-point ones."""
+
+
+def has_numbers(value: Any) -> TypeGuard[Tensor]:
+    """Tell whether something is a tensor with all its numbers in memory, unlike sparse ones and those of `meta`."""
+    return isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta
 
 
 def all_finite(values: Tensor) -> bool:
@@ -62,7 +67,7 @@ def check_tensor(name: str, value: Any, axes: str, kind: Kind = "real") -> None:
         ShapeError: Naming the argument.
     """
     wanted = f"expected a tensor of finite {KINDS[kind]} [{', '.join(axes.split())}]"
-    if not isinstance(value, Tensor) or value.ndim != len(axes.split()) or not _is_kind(value, kind):
+    if not has_numbers(value) or value.ndim != len(axes.split()) or not _is_kind(value, kind):
         raise ShapeError(f"{name} is {describe(value)}; {wanted}")
     if value.is_floating_point() and not all_finite(value):
         raise ShapeError(f"{name} is {describe(value)} with values that are not finite; {wanted}")
@@ -72,7 +77,7 @@ KINDS = {"real": "real numbers", "floating": "floating-point numbers"}
 
 
 def _is_kind(tensor: Tensor, kind: Kind) -> bool:
-    if tensor.is_complex() or tensor.dtype == torch.bool or tensor.is_meta:
+    if tensor.is_complex() or tensor.dtype == torch.bool:
         return False
     return kind == "real" or tensor.is_floating_point()
 

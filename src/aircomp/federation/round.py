@@ -18,7 +18,7 @@ from torch import Tensor
 from aircomp.common import rng as rngs
 from aircomp.common.boundary import ask
 from aircomp.common.checks import describe
-from aircomp.common.tensors import all_finite
+from aircomp.common.tensors import all_finite, has_numbers
 from aircomp.device.corrupt import corrupt, corrupted_devices
 from aircomp.device.feedback import add_memory, feedback_ratio, remember
 from aircomp.device.local import LocalResult
@@ -147,7 +147,7 @@ def _applied(name: str, transform: Transform | None, update: Float[Tensor, " par
     if transform is None:
         return update
     result = ask(transform, update)
-    if not isinstance(result, Tensor) or result.shape != update.shape or result.dtype != update.dtype:
+    if not has_numbers(result) or result.shape != update.shape or result.dtype != update.dtype:
         raise ShapeError(f"{name} returned {describe(result)} for {describe(update)}; expected the same shape and type")
     if not all_finite(result):
         raise ShapeError(f"{name} returned values that are not finite; expected an update of finite numbers")

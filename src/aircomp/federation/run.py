@@ -9,6 +9,7 @@ import csv
 import importlib.util
 import io
 import logging
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -318,7 +319,7 @@ class _Run:
             "dataset": parts.dataset,
             "rounds": len(metrics),
             **scores,
-            "stability": statistics.pstdev(tested[-10:]) if tested else None,
+            "stability": statistics.pstdev(tested[-10:]) if tested and all(map(math.isfinite, tested[-10:])) else None,
             **means(metrics),
             "num_parameters": num_params,
             "buffers": experiment.buffers if has_buffers else "none",

@@ -152,7 +152,7 @@ class Sent:
     """Whether the nominal energy is the most that any device spends, in place of what they spend on average."""
     amplitude: float | None = None
     """What everybody sends louder by, so that the device that spends most spends the nominal energy; the base station knows
-    it. None: the round has no such cap."""
+    it. None: the round has no such cap. The link sets it, no scheme does."""
 
 
 def remembered(memory: Memory, name: str) -> float | None:
