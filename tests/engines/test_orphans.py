@@ -5,12 +5,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from aircomp.engines.worker import begin
-from helpers.processes import descendants
+from helpers.processes import alive, descendants
 
 pytestmark = [
     pytest.mark.engines,
@@ -37,16 +36,6 @@ def wait_until(condition, seconds: float) -> bool:
             return True
         time.sleep(0.02)
     return condition()
-
-
-def alive(pids: set[int]) -> set[int]:
-    def lives(pid: int) -> bool:
-        try:
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        except OSError:
-            return False
-
-    return {pid for pid in pids if lives(pid)}
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.3, 3.0], ids=["while they start", "while they import", "while they work"])

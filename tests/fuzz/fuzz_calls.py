@@ -28,6 +28,10 @@ THINGS: list[Any] = [
     len,
 ]
 
+FEDERATE = ("step", "test", "metrics", "base", "local", "participation", "out", "collate", "server", "feedback")
+FEDERATE += ("corruption", "on_round", "before", "after")
+"""Arguments of `federate` that are None where nothing is wanted."""
+
 
 def tensors() -> list[torch.Tensor]:
     """Return tensors that few functions can use."""
@@ -127,6 +131,37 @@ def _calls() -> dict[str, tuple[Callable[..., Any], Callable[[], dict[str, Any]]
             lambda: (
                 {"model": None, "dataset": None, "decoder": None, "channel": None, "before": None, "after": None} | tiny
             ),
+        ),
+    }
+    table = torch.utils.data.TensorDataset(torch.ones(8, 3), torch.ones(8, 1))
+    updates = torch.randn(4, 100, generator=seeded())
+    found |= {
+        "federate": (
+            aircomp.federate,
+            lambda: {
+                "model": torch.nn.Linear(3, 1),
+                "clients": [table] * 3,
+                "link": aircomp.Link("ideal", aircomp.Awgn(5.0)),
+                "loss": torch.nn.functional.mse_loss,
+                **dict.fromkeys(FEDERATE),
+                **{"rounds": 1, "seed": 0, "weights": "equal", "workers": 0, "ray_address": "", "device": "cpu"},
+                **{"engine": "serial", "buffers": "average", "evaluate_every": 1, "checkpoint_seconds": 10.0},
+            },
+        ),
+        "Link.send": (
+            lambda scheme, channel, rule, **given: aircomp.Link(scheme, channel, rule).send(**given),
+            lambda: {
+                **{"scheme": "perfect", "channel": aircomp.Awgn(5.0), "rule": "mean"},
+                **{"updates": updates, "base": None},
+            },
+        ),
+        "arena": (
+            aircomp.arena,
+            lambda: {"challenges": [f"{IN}/challenge.toml"], "schemes": ["analog"], "seeds": 1, "out": None},
+        ),
+        "sweep": (
+            aircomp.sweep,
+            lambda: {"preset": "digits", "over": {"uplink": ["ideal"]}, "seeds": 1, "workers": 1, "out": None} | tiny,
         ),
     }
     for name in decoder_names():

@@ -10,13 +10,12 @@ from typing import Any
 
 from fuzz_arguments import IN
 from fuzz_case import Case
-from fuzz_material import TINY_RUN, TINY_TRAINING, words
+from fuzz_material import ARENA, REPRODUCE, TINY_RUN, TINY_TRAINING, words
 from fuzz_presets import mutated_toml
 from fuzz_values import flip_bytes, mutated, odd_value
 
 RUN, TRAINING = words(TINY_RUN), words(TINY_TRAINING)
 EVALUATE = ["evaluate", "--snr-db", "5", "--slots", "4", "--decoder", "gamp"]
-REPRODUCE = ["reproduce", "quantisation", "--seeds", "1", "--workers", "1"]
 IMAGES = ["simulate", "digits", *RUN, "--out", "out", "--data-dir", "data", "--data.name"]
 
 READERS: list[tuple[str, list[str]]] = [
@@ -33,12 +32,15 @@ READERS: list[tuple[str, list[str]]] = [
     ("layer", ["simulate", "digits", *RUN, "--uplink", "gamp-net", "--layer", "layer", "--out", "out"]),
     ("layer", ["explain", "--layer", "layer", "--out", "out"]),
     ("layer", ["export", "layer", "--format", "torch", "--out", "decoder.pt2"]),
+    ("layer", ["export", "layer", "--format", "onnx", "--out", "decoder.onnx"]),
     ("layer", ["evaluate", *EVALUATE[1:-1], "gamp-net", "--layer", "layer", "--fragments", f"{IN}/fragments"]),
     ("layer", ["pretrain", f"{IN}/fragments", "--resume", "--out", "layer", "--epochs", "2"]),
     ("layer", ["pretrain", f"{IN}/fragments", *TRAINING, "--overwrite", "--out", "layer"]),
     ("evaluate", ["report", "evaluate"]),
     ("reproduce", [*REPRODUCE, "--out", "reproduce"]),
     ("reproduce", ["report", "reproduce", "--out", "page"]),
+    ("arena", [*ARENA, "--challenge", f"{IN}/challenge.toml", "--out", "arena"]),
+    ("arena", ["report", "arena", "--out", "page"]),
     ("data", [*IMAGES, "fashion-mnist"]),
     ("data", [*IMAGES, "cifar10"]),
     ("data", ["data", "list", "--data-dir", "data"]),

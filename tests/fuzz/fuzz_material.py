@@ -6,9 +6,11 @@ fragments/  collect: four rounds, raw
 layer/      pretrain: one epoch
 evaluate/   evaluate
 reproduce/  reproduce quantisation at a tiny scale
+arena/      arena: two schemes at two points
+sweep/      aircomp.sweep over two schemes
 data/       a handful of images as Fashion-MNIST and CIFAR-10
 trace.txt   which devices take part
-preset.toml, recipe.toml   presets of simulate and pretrain
+preset.toml, recipe.toml, challenge.toml   presets of simulate and pretrain, a challenge
 """
 
 import contextlib
@@ -18,6 +20,9 @@ import struct
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
+
+from fuzz_values import emit
 
 TINY_RUN = {
     "--rounds": "1",
@@ -36,6 +41,17 @@ TINY_TRAINING = {
     "--data.batch-slots": "16",
     "--net.num-layers": "2",
     "--net.filters": "4",
+}
+REPRODUCE = ["reproduce", "quantisation", "--seeds", "1", "--workers", "1"]
+ARENA = ["arena", "--seeds", "1", "--workers", "1"]
+CHALLENGE: dict[str, Any] = {
+    "title": "White noise",
+    "question": "Which scheme has the smaller error?",
+    "axis": "snr_db",
+    "values": [0.0, 10.0],
+    "schemes": ["analog", "baa"],
+    "vary": {"channel.snr_db": [0.0, 10.0]},
+    "settings": {flag.removeprefix("--"): int(value) for flag, value in TINY_RUN.items() if "." in flag},
 }
 
 
@@ -88,13 +104,24 @@ def make_material(root: Path) -> Path:
         _aircomp("pretrain", "fragments", *words(TINY_TRAINING), "--out", "layer")
         evaluate = ["--fragments", "fragments", "--snr-db", "5", "--slots", "4", "--decoder", "gamp"]
         _aircomp("evaluate", *evaluate, "--out", "evaluate")
-        _aircomp("reproduce", "quantisation", "--seeds", "1", "--workers", "1", "--out", "reproduce")
+        _aircomp(*REPRODUCE, "--out", "reproduce")
+        Path("challenge.toml").write_text(emit(CHALLENGE))
+        _aircomp(*ARENA, "--challenge", "challenge.toml", "--out", "arena")
+        swept(Path("sweep"))
         Path("trace.txt").write_text("0 1\n2\n\n3 0\n")
         _write_images(Path("data"))
         presets = resources.files("aircomp")
         Path("preset.toml").write_text((presets / "presets" / "digits.toml").read_text())
         Path("recipe.toml").write_text((presets / "train" / "presets" / "short.toml").read_text())
     return root
+
+
+def swept(out: Path, over: Any = None) -> object:
+    """Run a small sweep."""
+    import aircomp
+
+    tiny = {name: value for name, value in CHALLENGE["settings"].items() if name not in (over or ())}
+    return aircomp.sweep("digits", over or {"uplink": ["ideal", "analog"]}, out=out, **tiny | {"rounds": 1})
 
 
 def _aircomp(*args: str) -> None:

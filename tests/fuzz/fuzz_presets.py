@@ -4,11 +4,10 @@ import random
 import tomllib
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from fuzz_case import Case
 from fuzz_material import TINY_RUN, TINY_TRAINING, words
-from fuzz_values import flip_bytes, mutated
+from fuzz_values import emit, flip_bytes, mutated
 
 
 def make(name: str) -> Case:
@@ -51,35 +50,3 @@ def mutated_toml(rng: random.Random, text: str) -> bytes:
             return rng.choice([b"", b"\xef\xbb\xbf", b"\x00", b"\xff", b"# nothing\n", b"[", b"=", b"a.b.c = 1\n" * 3])
         case _:
             return emit(mutated(rng, tomllib.loads(text))).encode("utf-8", "surrogatepass")
-
-
-def emit(value: dict[str, Any] | Any, path: tuple[str, ...] = ()) -> str:
-    """Write nested values as TOML, whatever they are: inline below the first level."""
-    if not isinstance(value, dict):
-        return f"rounds = {_inline(value)}\n"
-    plain = {k: v for k, v in value.items() if not isinstance(v, dict) or path}
-    text = "".join(f"{_key(k)} = {_inline(v)}\n" for k, v in plain.items())
-    for name, group in value.items():
-        if name not in plain:
-            text += f"\n[{_key(name)}]\n{emit(group, (*path, name))}"
-    return text
-
-
-def _key(name: Any) -> str:
-    return '"' + str(name).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-
-
-def _inline(value: Any) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case int() | float():
-            return repr(value)
-        case None:
-            return '""'
-        case list():
-            return "[" + ", ".join(map(_inline, value)) + "]"
-        case dict():
-            return "{" + ", ".join(f"{_key(k)} = {_inline(v)}" for k, v in value.items()) + "}"
-        case _:
-            return _key(value)

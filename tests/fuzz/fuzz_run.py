@@ -20,7 +20,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # a forked process cannot use the
 import fuzz_arguments
 import fuzz_calls
 import fuzz_files
+import fuzz_objects
 import fuzz_presets
+import fuzz_studies
 from fuzz_case import Case, Forked, Outcome, Place, verdict
 from fuzz_material import make_material, use_tiny_scale
 
@@ -31,8 +33,10 @@ KINDS = {
     "presets": fuzz_presets.make,
     "files": fuzz_files.make,
     "calls": fuzz_calls.make,
+    "objects": fuzz_objects.make,
+    "studies": fuzz_studies.make,
 }
-SHARES = {"arguments": 4, "presets": 1, "files": 4, "calls": 3}
+SHARES = {"arguments": 3, "presets": 1, "files": 3, "calls": 3, "objects": 3, "studies": 3}
 
 
 def make_case(name: str) -> Case:

@@ -141,3 +141,35 @@ def flip_bytes(rng: random.Random, content: bytes) -> bytes:
             return content + content[i:j]
         case _:
             return rng.choice([b"", noise, b"\xff\xfe" + content, content[::-1], b"\x00" * len(content)])
+
+
+def emit(value: dict[str, Any] | Any, path: tuple[str, ...] = ()) -> str:
+    """Write nested values as TOML, whatever they are: inline below the first level."""
+    if not isinstance(value, dict):
+        return f"rounds = {_inline(value)}\n"
+    plain = {k: v for k, v in value.items() if not isinstance(v, dict) or path}
+    text = "".join(f"{_key(k)} = {_inline(v)}\n" for k, v in plain.items())
+    for name, group in value.items():
+        if name not in plain:
+            text += f"\n[{_key(name)}]\n{emit(group, (*path, name))}"
+    return text
+
+
+def _key(name: Any) -> str:
+    return '"' + str(name).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _inline(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return repr(value)
+        case None:
+            return '""'
+        case list():
+            return "[" + ", ".join(map(_inline, value)) + "]"
+        case dict():
+            return "{" + ", ".join(f"{_key(k)} = {_inline(v)}" for k, v in value.items()) + "}"
+        case _:
+            return _key(value)

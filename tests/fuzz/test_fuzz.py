@@ -18,7 +18,7 @@ from aircomp.studies.scales import SCALES
 pytestmark = pytest.mark.seconds
 
 SEED = 0
-QUICK = {"arguments": 24, "presets": 40, "files": 16, "calls": 120}
+QUICK = {"arguments": 24, "presets": 40, "files": 16, "calls": 120, "objects": 60, "studies": 8}
 """Cases of each kind; `make fuzz` tries thousands."""
 LONG = ("demo", "export")
 """Commands whose valid calls take seconds: they have tests of their own, and `make fuzz` tries them, too."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzz_material import TINY_RUN, TINY_TRAINING, use_tiny_scale, words
+from fuzz_material import CHALLENGE, TINY_RUN, TINY_TRAINING, use_tiny_scale, words
+from fuzz_values import emit
 
 from aircomp.common.artefact import read_json
 from aircomp.common.tensors import read_tensors
@@ -22,17 +23,26 @@ from helpers.records import read_lines
 pytestmark = pytest.mark.process
 
 KILLS = 20
+LONG = 600
+"""Seconds in which a command ends, on a busy machine, too."""
 RUN = TINY_RUN | {"--rounds": "12", "--checkpoint-seconds": "0"}
+del RUN["--engine"]
 WORKERS = {"--engine": "processes", "--workers": "2"}
 # one command both begins a run and continues it
 COMMANDS = {
     "simulate": ["simulate", "digits", *words(RUN | WORKERS), "--uplink", "gamp", "--resume"],
-    "collect": ["collect", "digits", *words(RUN), "--raw", "--resume"],
+    "collect": ["collect", "digits", *words(RUN | WORKERS), "--raw", "--resume"],
     "pretrain": ["pretrain", "FRAGMENTS", *words(TINY_TRAINING | {"--epochs": "6"}), "--resume"],
     "reproduce": ["reproduce", "codebook_geometry", "--seeds", "1", "--workers", "1"],
+    "arena": ["arena", "--challenge", "challenge.toml", "--seeds", "2", "--workers", "2"],
 }
-FORGOTTEN = ("second", "environment", "events.out", ".lock", ".png", ".svg", ".html")
-"""Times, and what holds them."""
+ON_RAY = ["--engine", "ray", "--workers", "2"]
+COMMANDS |= {
+    "simulate on Ray": ["simulate", "digits", *words(RUN), *ON_RAY, "--uplink", "gamp", "--resume"],
+    "arena on Ray": ["arena", "--challenge", "challenge.toml", "--seeds", "2", *ON_RAY],
+}
+FORGOTTEN = ("second", "environment", "checksum", "events.out", ".lock", ".png", ".svg", ".html")
+"""Times, and what holds or covers them."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +51,7 @@ def fragments(tmp_path_factory) -> Iterator[Path]:
     use_tiny_scale()
     out = tmp_path_factory.mktemp("fragments")
     args = ["collect", "digits", *words(TINY_RUN | {"--rounds": "4"}), "--raw", "--out", str(out / "f")]
-    assert Command(*args).wait() == 0
+    assert Command(*args).wait(LONG) == 0
     yield out / "f"
     SCALES.update(scales)
 
@@ -50,14 +60,15 @@ def fragments(tmp_path_factory) -> Iterator[Path]:
 @pytest.mark.usefixtures("as_in_production")
 @pytest.mark.parametrize("command", list(COMMANDS))
 def test_killed_at_any_time_it_ends_with_the_same_bits(command, fragments, tmp_path):
+    (tmp_path / "challenge.toml").write_text(emit(CHALLENGE))
     args = [str(fragments) if word == "FRAGMENTS" else word for word in COMMANDS[command]]
     inside, begun = partial(os.chdir, tmp_path), time.perf_counter()
-    assert Command(*args, "--out", "whole", prepare=inside).wait() == 0
+    assert Command(*args, "--out", "whole", prepare=inside).wait(LONG) == 0
     duration, expected = time.perf_counter() - begun, kept(tmp_path / "whole")
     rng, out, killed, ended = random.Random(command), 0, 0, 0
     while killed < KILLS or not ended:
         process = Command(*args, "--out", f"killed-{out}", prepare=inside)
-        code = process.kill_after(rng.random() * duration) if killed < KILLS else process.wait()
+        code = process.kill_after(rng.random() * duration) if killed < KILLS else process.wait(LONG)
         if code is None:
             killed += 1
             continue
@@ -70,7 +81,7 @@ def test_killed_at_any_time_it_ends_with_the_same_bits(command, fragments, tmp_p
 def test_runs_of_two_seeds_are_told_apart(tmp_path):
     for out, seed in (("one", "0"), ("again", "0"), ("other", "1")):
         args = ["collect", "digits", *words(TINY_RUN | {"--seed": seed}), "--out", tmp_path / out]
-        assert Command(*args).wait() == 0
+        assert Command(*args).wait(LONG) == 0
     one, again, other = (kept(tmp_path / out) for out in ("one", "again", "other"))
     assert one == again
     differing = {name for name in one if one[name] != other.get(name)}

@@ -12,6 +12,10 @@ from collections.abc import Callable
 import pytest
 
 from aircomp.cli import main
+from helpers.processes import alive, descendants
+
+PATIENCE = 5.0
+"""Seconds in which everything that a killed command had started must end."""
 
 
 def call(*args: object) -> int:
@@ -71,9 +75,13 @@ class Command:
         wait_for(lambda: os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT), seconds)
         ended, status = os.waitpid(self.pid, os.WNOHANG)
         if not ended:
+            started = descendants(self.pid)
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-        while not self._read_ended():  # its workers see that it died, and follow
+            wait_for(lambda: not alive(started), PATIENCE)  # they see that it died, and follow
+            if left := alive(started):
+                pytest.fail(f"{len(left)} of the {len(started)} processes that it started outlived it by {PATIENCE} s")
+        while not self._read_ended():
             pass
         os.close(self._read_end)
         return os.waitstatus_to_exitcode(status) if ended else None

@@ -14,8 +14,21 @@ def descendants(root: int | None = None) -> set[int]:
             continue
         if state != "Z":
             parents[int(stat.parent.name)] = int(parent)
-    found, new = set(), {os.getpid() if root is None else root}
+    found: set[int] = set()
+    new = {os.getpid() if root is None else root}
     while new:
         new = {pid for pid, parent in parents.items() if parent in new}
         found |= new
     return found
+
+
+def alive(pids: set[int]) -> set[int]:
+    """Return those of some processes that have not ended (on Linux)."""
+
+    def lives(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    return {pid for pid in pids if lives(pid)}
