@@ -38,7 +38,11 @@ def main(library: Path, variant: str) -> int:
             options = {"iterations": 3, "patience": 1, "largest": 16, "damping": 0.3, "limit": 1e9, "least": 1e-12}
             options |= {"least_chance": 1e-10, "learn_noise": bool(seed % 2)}
             native.settle(codebook, y, (0.3, noise[:, 0]), 0.1, **options)
-            calls += 2
+            rate = strewn(slots if seed % 2 else 1, codewords, seed=seed, low=0.0)
+            options = {"iterations": 2, "reach": 9, "most": 1e5, "limit": 1e9}
+            prior = (rate.log(), rate.clamp(min=1e-12) if seed % 3 else None)
+            native.iterate(codebook, y, noise, (x_hat, nu, z, v), prior, **options)
+            calls += 3
     for seed, (slots, codewords, own) in enumerate(itertools.product(SLOTS, CODEWORDS, (False, True))):
         R, V = strewn(slots, codewords, seed=seed), strewn(slots, codewords, seed=-seed, low=1e-8)
         rate = strewn(slots if own else 1, codewords, seed=3 * seed, low=0.0)

@@ -12,7 +12,7 @@ from aircomp.common.rng import generator
 from aircomp.decoders.amp.amp_da import AmpDa
 from aircomp.decoders.amp.gamp import Gamp
 from aircomp.decoders.amp.prior import poisson_posterior, reach_for
-from aircomp.decoders.amp.steps import AmpState, PreparedCodebook, pass_messages
+from aircomp.decoders.amp.steps import AmpState, PreparedCodebook, iterate, pass_messages
 from aircomp.decoders.kernels import native
 from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder
 from aircomp.decoders.net.blocks import Scalars, initial_belief, refined_posterior
@@ -146,6 +146,30 @@ def test_messages_are_torchs(variant, uses, slots, seed):
     ours, theirs = ((state.z, state.v, R, V) for state, R, V in (found, expected))
     # R is a sum of products of numbers of up to 20, which cancel
     torch.testing.assert_close(ours, theirs, rtol=3e-5, atol=3e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    variant=variants,
+    uses=st.integers(20, 50),
+    slots=st.integers(1, 40),
+    own=st.booleans(),
+    agreement=st.sampled_from([0.0, 0.03]),
+    seed=st.integers(0, 1000),
+)
+def test_iterations_are_torchs_whatever_sizes_and_strides(variant, uses, slots, own, agreement, seed):
+    rng = generator(seed, "iterations")
+    codebook = torch.nn.functional.normalize(torch.randn(uses, 37, generator=rng), dim=0).T
+    rate = 4 * torch.softmax(torch.randn(slots if own else 1, 37, generator=rng), dim=1)
+    counts = torch.poisson(rate.expand(slots, 37), generator=rng)
+    y = counts @ codebook + 0.3 * torch.randn(slots, uses, generator=rng)
+    y, codebook = y.T.contiguous().T, codebook.repeat(1, 2)[:, :uses]
+    options = {"iterations": 2, "reach": 12, "agreement": agreement}
+    found, expected = both(variant, iterate, y, PreparedCodebook.of(codebook), y.new_full((1, 1), 0.1), rate, **options)
+    for ours, theirs in zip(vars(found).values(), vars(expected).values(), strict=True):
+        torch.testing.assert_close(
+            ours, theirs, rtol=1e-4, atol=1e-4
+        )  # a second iteration magnifies the first's rounding
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -68,21 +68,25 @@ def poisson_posterior(
         reach: Counts summed either side of the mode, from `reach_for`.
         agreement: Probability that two devices choose alike beyond that of independent draws.
     """
-    compiled = native.serves(R, V, rate)
-    if not agreement:
-        log_rate = rate.log()
-        if compiled:
-            return native.poisson_moments(R, V, log_rate, None, reach=reach, most=MAX_DEVICES)
+    log_rate, shape = urn(rate, agreement)
+    if native.serves(R, V, rate):
+        return native.poisson_moments(R, V, log_rate, shape, reach=reach, most=MAX_DEVICES)
+    if shape is None:
         mode = _mode(R.detach(), V.detach(), rate.detach(), log_rate.detach())
-        offset, var = _sum_outwards(R - mode, mode, V.reciprocal(), log_rate, reach)
-        return mode + offset, var
-    spread = excess(rate, agreement)
-    shape, log_p = (rate / spread).clamp(min=MIN_SHAPE), torch.log(spread / (1 + spread))
-    if compiled:
-        return native.poisson_moments(R, V, log_p, shape, reach=reach, most=MAX_DEVICES)
-    mode = _urn_mode(R, V, shape, log_p)
-    offset, var = _sum_outwards(R - mode, mode, V.reciprocal(), log_p, reach, shape)
+    else:
+        mode = _urn_mode(R, V, shape, log_rate)
+    offset, var = _sum_outwards(R - mode, mode, V.reciprocal(), log_rate, reach, shape)
     return mode + offset, var
+
+
+def urn(
+    rate: Float[Tensor, "#slots codewords"], agreement: float
+) -> tuple[Float[Tensor, "#slots #codewords"], Float[Tensor, "#slots codewords"] | None]:
+    """Return the logarithm of Poisson rates and None; or, where devices agree, log p and a of the urn."""
+    if not agreement:
+        return rate.log(), None
+    spread = excess(rate, agreement)
+    return torch.log(spread / (1 + spread)), (rate / spread).clamp(min=MIN_SHAPE)
 
 
 def variance(rate: Float[Tensor, "#slots codewords"], agreement: float) -> Float[Tensor, "#slots codewords"]:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.decoders.amp.prior import poisson_posterior, variance
+from aircomp.decoders.amp.prior import poisson_posterior, urn, variance
 from aircomp.decoders.base import MAX_DEVICES, PerCodeword, PerUse
 from aircomp.decoders.kernels import native
 
@@ -142,6 +142,10 @@ def iterate(
 ) -> AmpState:
     """Run GAMP on slots whose noise variance and rates are known."""
     s = start(y, rate, agreement)
+    if len(y) and native.ready(y, rate, noise_var, book.rows):
+        options = {"iterations": iterations, "reach": reach, "most": MAX_DEVICES, "limit": MAX_STATE}
+        before = (s.x_hat, s.nu, s.z, s.v)
+        return AmpState(*native.iterate(book.rows, y, noise_var, before, urn(rate, agreement), **options))
     for _ in range(iterations):
         s, R, V = pass_messages(s, y, book, noise_var)
         x_hat, nu = poisson_posterior(R.clamp_(max=MAX_DEVICES), V, rate, reach=reach, agreement=agreement)

@@ -168,8 +168,8 @@ typedef struct {
 } channel;
 
 /* The output block of a slot, whose products with the codebook are z_new and v_new: state and result. Returns the expected
-   energy of the noise, averaged over the uses. */
-INLINE float output_block(const channel *c, int uses, float noise, const float *y_, const float *z_, const float *v_,
+   energy of the noise, averaged over the uses, if it is asked for (weigh). */
+INLINE float output_block(const channel *c, int uses, int weigh, float noise, const float *y_, const float *z_, const float *v_,
                           const float *z_new, const float *v_new, float *z_out, float *v_out, float *kappa, float *seen) {
     vec energy = all(0);
     for (int j = 0; j < uses; j += WIDE) {
@@ -180,10 +180,13 @@ INLINE float output_block(const channel *c, int uses, float noise, const float *
         vec next_z = between(found_z + c->damping * (z - found_z), -c->limit, c->limit);
         vec next_v = found_v + c->damping * (v - found_v), new_error = y - next_z;
         vec k = c->precision * at_least(1 / (c->new_v ? noise + next_v : d), all(c->least));
-        vec share = (noise + c->least) / (noise + c->least + next_v);
-        vec part = share * new_error * (share * new_error) + noise * next_v / (next_v + noise + c->least);
-        for (int i = left; i < WIDE; i++) part[i] = k[i] = 0;
-        energy += part;
+        for (int i = left; i < WIDE; i++) k[i] = 0;
+        if (weigh) {
+            vec share = (noise + c->least) / (noise + c->least + next_v);
+            vec part = share * new_error * (share * new_error) + noise * next_v / (next_v + noise + c->least);
+            for (int i = left; i < WIDE; i++) part[i] = 0;
+            energy += part;
+        }
         write(z_out + j, left, next_z);
         write(v_out + j, left, next_v);
         *(vec *)(kappa + j) = k;
@@ -228,7 +231,7 @@ static void *open_book(book *b, int codewords, int uses, const float *codebook) 
     return memory;
 }
 
-/* One iteration of a block of slots; z_new holds what x_hat would send. */
+/* One iteration of a block of slots; z_new holds what x_hat would send. No energy is found where there is no room for it. */
 static void pass_block(const book *b, const channel *c, int some, const float *y, const float *noise, const float *x_hat,
                        const float *nu, const float *z, const float *v, float *z_out, float *v_out, float *R, float *V,
                        float *energy) {
@@ -239,8 +242,9 @@ static void pass_block(const book *b, const channel *c, int some, const float *y
             float all_of_it = b->square * sum_of(b->codewords, nu + (int64_t)s * b->codewords);
             for (int j = 0; j < b->wide_uses; j += WIDE) *(vec *)(b->v_new + row + j) = all(all_of_it);
         }
-        energy[s] = output_block(c, b->uses, noise[s], y + at, z + at, v + at, b->z_new + row, b->v_new + row, z_out + at,
-                                 v_out + at, b->kappa + row, b->seen + row);
+        float found = output_block(c, b->uses, energy != NULL, noise[s], y + at, z + at, v + at, b->z_new + row, b->v_new + row,
+                                   z_out + at, v_out + at, b->kappa + row, b->seen + row);
+        if (energy) energy[s] = found;
     }
     multiply(some, b->uses, b->seen, b->wide_uses, b->columns, b->wide, b->matched);
     if (!b->even) multiply(some, b->uses, b->kappa, b->wide_uses, b->square_columns, b->wide, b->psi);
@@ -368,21 +372,64 @@ INLINE moments urn(vec R, vec V, vec log_p, vec shape, vec log_first, int reach,
     return summed(mode, R, precision, log_p, &shape, reach, 0);
 }
 
-/* Moments of counts seen as R = x + N(0, V). log_rate: of Poisson counts, or the urn's log p; shape: the urn's, or none, and
-   log_first its. Priors have one row for all slots, or one each (own). */
-void NAME(poisson_moments)(int64_t slots, int codewords, int own, int reach, float most, const float *R_, const float *V_,
-                     const float *log_rate, const float *shape, const float *log_first, float *mean, float *var) {
-    for (int64_t slot = 0; slot < slots; slot++)
-        for (int j = 0; j < codewords; j += WIDE) {
-            int left = codewords - j;
-            int64_t here = slot * codewords + j, prior = own ? here : j;
-            vec R = at_most(read(R_ + here, left, 0), all(most)), V = read(V_ + here, left, 1);
-            vec log_p = read(log_rate + prior, left, 0);
-            moments found = shape ? urn(R, V, log_p, read(shape + prior, left, 1), read(log_first + prior, left, 0), reach, most)
-                                  : poisson(R, V, log_p, reach, most);
-            write(mean + here, left, found.mean);
-            write(var + here, left, found.var);
+typedef struct {
+    int own, reach; /* own: a row for each slot; counts either side of a mode */
+    float most;     /* the largest count */
+    const float *log_rate, *shape, *log_first; /* of Poisson counts; or the urn's log p, its shape, and log_first its */
+} prior;
+
+/* Moments of the counts of a slot seen as R = x + N(0, V). */
+INLINE void slot_moments(const prior *p, int codewords, int64_t slot, const float *R_, const float *V_, float *mean, float *var) {
+    for (int j = 0; j < codewords; j += WIDE) {
+        int left = codewords - j;
+        int64_t at = p->own ? slot * codewords + j : j;
+        vec R = at_most(read(R_ + j, left, 0), all(p->most)), V = read(V_ + j, left, 1), log_p = read(p->log_rate + at, left, 0);
+        moments found = p->shape ? urn(R, V, log_p, read(p->shape + at, left, 1), read(p->log_first + at, left, 0), p->reach, p->most)
+                                 : poisson(R, V, log_p, p->reach, p->most);
+        write(mean + j, left, found.mean);
+        write(var + j, left, found.var);
+    }
+}
+
+void NAME(poisson_moments)(int64_t slots, int codewords, int own, int reach, float most, const float *R, const float *V,
+                           const float *log_rate, const float *shape, const float *log_first, float *mean, float *var) {
+    prior p = {own, reach, most, log_rate, shape, log_first};
+    for (int64_t slot = 0; slot < slots; slot++) {
+        int64_t row = slot * codewords;
+        slot_moments(&p, codewords, slot, R + row, V + row, mean + row, var + row);
+    }
+}
+
+/* All iterations of GAMP, one block of slots after the other: decoders/amp/steps.py. x_hat, nu, z and v hold the start, and
+   then the end. Returns one if there is no memory. */
+int NAME(iterate)(int64_t slots, int codewords, int uses, int own, int iterations, int reach, float most, float limit,
+                  const float *codebook, const float *y, const float *noise, const float *log_rate, const float *shape,
+                  const float *log_first, float *x_hat, float *nu, float *z, float *v) {
+    channel c = {1, 0, 1, limit, 0, 1, 1};
+    prior p = {own, reach, most, log_rate, shape, log_first};
+    book b;
+    void *opened = open_book(&b, codewords, uses, codebook);
+    float *R = opened ? malloc(2 * (size_t)BLOCK_SLOTS * codewords * sizeof(float)) : NULL;
+    if (!R) {
+        free(opened);
+        return 1;
+    }
+    float *V = R + (int64_t)BLOCK_SLOTS * codewords;
+    for (int64_t first = 0; first < slots; first += BLOCK_SLOTS) {
+        int some = slots - first < BLOCK_SLOTS ? slots - first : BLOCK_SLOTS;
+        int64_t words = first * codewords, at = first * uses;
+        for (int t = 0; t < iterations; t++) {
+            multiply(some, codewords, x_hat + words, codewords, b.rows, b.wide_uses, b.z_new);
+            pass_block(&b, &c, some, y + at, noise + first, x_hat + words, nu + words, z + at, v + at, z + at, v + at, R, V, NULL);
+            for (int i = 0; i < some; i++) {
+                int64_t row = (int64_t)i * codewords;
+                slot_moments(&p, codewords, first + i, R + row, V + row, x_hat + words + row, nu + words + row);
+            }
         }
+    }
+    free(R);
+    free(opened);
+    return 0;
 }
 
 /* ---- the network's posterior: decoders/net/tempered.py ---- */

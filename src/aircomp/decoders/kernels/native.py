@@ -1,5 +1,6 @@
 """The kernels that decoding spends its time in, in C (beside this file), compiled when the package is installed.
 
+    iterate            all iterations of GAMP (`aircomp.decoders.amp.steps`)
     pass_messages      an iteration of message passing, with its products, up to the posterior (`aircomp.decoders.amp.steps`)
     poisson_moments    posterior moments of message passing (`aircomp.decoders.amp.prior`)
     refined_moments    posterior moments of the network and its CNN (`tempered` and `cnn` of `aircomp.decoders.net`)
@@ -31,6 +32,7 @@ PerUse = Float[Tensor, "slots uses"]
 _long, _int, _float, _pointer = ctypes.c_int64, ctypes.c_int, ctypes.c_float, ctypes.c_void_p
 _SIGNATURES = {
     "pass_messages": (_int, [_long, _int, _int, *[_float] * 5, _int, _int, *[_pointer] * 12]),
+    "iterate": (_int, [_long, *[_int] * 5, _float, _float, *[_pointer] * 10]),
     "poisson_moments": (None, [_long, _int, _int, _int, _float, *[_pointer] * 7]),
     "refined_moments": (
         _int,
@@ -126,6 +128,43 @@ def pass_messages(
     return Passed(z, v, R, V, energy)
 
 
+def iterate(
+    codebook: Float[Tensor, "codewords uses"],
+    y: PerUse,
+    noise_var: Float[Tensor, "#slots 1"],
+    state: tuple[PerCodeword, PerCodeword, PerUse, PerUse],
+    prior: tuple[Float[Tensor, "#slots #codewords"], Float[Tensor, "#slots codewords"] | None],
+    *,
+    iterations: int,
+    reach: int,
+    most: float,
+    limit: float,
+) -> tuple[PerCodeword, PerCodeword, PerUse, PerUse]:
+    """Run all iterations of GAMP; return the state after them; see `aircomp.decoders.amp.steps.iterate`.
+
+    Args:
+        codebook: One codeword a row.
+        y: The received signal.
+        noise_var: Of every slot.
+        state: Means and variances of the counts, z and v before the first iteration.
+        prior: Logarithm of Poisson rates and None, or the urn's log p and a.
+        iterations: How many.
+        reach: Counts summed either side of the mode.
+        most: The largest count.
+        limit: Of z, either side of zero.
+    """
+    given = _in_rows(codebook, y, noise_var.expand(len(y), 1), *_prior(*prior))
+    found = tuple(t.clone(memory_format=torch.contiguous_format) for t in state)
+    failed = _call(
+        "iterate",
+        *(len(y), *codebook.shape, len(prior[0]) > 1, iterations, reach, most, limit),
+        *_addresses(*given, *found),
+    )
+    if failed:
+        raise MemoryError(f"there is no memory for the products with {len(codebook)} codewords")
+    return found
+
+
 class Settled(NamedTuple):
     """What the iterations of a batch come to; see `aircomp.decoders.amp.amp_da.Settled`."""
 
@@ -199,10 +238,7 @@ def poisson_moments(
         reach: Counts summed either side of the mode.
         most: The largest count.
     """
-    log_first = None if shape is None else shape.log() + log_rate
-    if shape is not None:
-        log_rate = log_rate.expand_as(shape)
-    given = _in_rows(R, V, log_rate, shape, log_first)
+    given = _in_rows(R, V, *_prior(log_rate, shape))
     mean, var = R.new_empty(R.shape), R.new_empty(R.shape)
     _call("poisson_moments", *R.shape, len(log_rate) > 1, reach, most, *_addresses(*given, mean, var))
     return mean, var
@@ -305,6 +341,11 @@ def estimate(
     if failed:
         raise MemoryError(f"there is no memory for the network's maps of {R.shape[1]} codewords")
     return found
+
+
+def _prior(log_rate: Tensor, shape: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return logarithms of the rates and no more; or the urn's log p, its a, and the logarithm of its weight of one."""
+    return (log_rate, None, None) if shape is None else (log_rate.expand_as(shape), shape, shape.log() + log_rate)
 
 
 def _priors(slots: int, *rows: Tensor) -> tuple[bool, list[Tensor]]:
