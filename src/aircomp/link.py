@@ -476,6 +476,11 @@ def within_cap(link: Link, send: Callable[[AtDevices], Sent], announced: Broadca
 def carry(link: Link, sent: Sent, csi: Csi, index: int) -> Any:
     """Let the air add it all up; what a cap made louder, the base station divides by."""
     if sent.payload is not None:
+        if isinstance(link.channel, Awgn) and link.channel.disturbance.is_set:
+            raise ConfigError(
+                f"the scheme {link.scheme.name} is taken to reach the capacity of white noise, but channel.disturbance was "
+                "given; use a scheme that sends a signal, say tdma-coded"
+            )
         return sent.payload
     signal = sent.signal if sent.amplitude is None else Louder(sent.signal, sent.amplitude)
     channel, rng = link.effective_channel, link.rng("noise", index)

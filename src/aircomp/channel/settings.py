@@ -57,10 +57,39 @@ class ChannelSettings(Tagged):
     """What the SNR refers to: the mean received power of the `round`, that of each `slot`, or the `transmit` power."""
 
 
+class DisturbanceSettings(Settings):
+    """What else can go wrong on white noise; nothing by default. `channel/disturb.py` has the formulas."""
+
+    clip_db: float | None = Field(default=None, ge=0, le=100)
+    """What a device's amplifier lets pass at most, over its mean power, in decibels; no limit by default."""
+    burst_share: float = Field(default=0.0, ge=0, le=1)
+    """Share of slots of 64 real channel uses in which the noise is louder: interference, or a jammer that pulses."""
+    burst_db: float = Field(default=20.0, ge=0, le=100)
+    """How much stronger the noise of a burst is, in decibels; `snr_db` is that of the other slots."""
+    tail: int | None = Field(default=None, ge=1, le=1000)
+    """Degrees of freedom of Student's distribution, which the noise then has with the scale that `snr_db` tells: 1 is Cauchy's,
+    many are Gaussian. Both parts of a complex use share it."""
+    lost: float = Field(default=0.0, ge=0, le=1)
+    """Share of slots of 64 real channel uses of which the base station hears nothing; nobody tells it which."""
+    adc_bits: int | None = Field(default=None, ge=1, le=8)
+    """Bits that the base station's converter has for a real channel use; exact by default."""
+    attackers: float = Field(default=0.0, ge=0, le=1)
+    """Share of devices that send louder than agreed."""
+    attack_db: float = Field(default=10.0, ge=-100, le=100)
+    """How much more power they send with, in decibels."""
+
+    @property
+    def is_set(self) -> bool:
+        """Whether anything goes wrong."""
+        limits = (self.clip_db, self.tail, self.adc_bits)
+        return any(each is not None for each in limits) or any((self.burst_share, self.lost, self.attackers))
+
+
 class AwgnSettings(ChannelSettings):
     """White Gaussian noise, and gains of one."""
 
     kind: Literal["awgn"] = "awgn"
+    disturbance: DisturbanceSettings = DisturbanceSettings()
 
 
 class BlockFadingSettings(ChannelSettings):

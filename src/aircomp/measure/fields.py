@@ -115,6 +115,17 @@ FIELDS = {
     "csi_correlation": Field("correlation of belief and channel", "How well devices know their channel; 1 is exactly."),
     "power_db": Field("power error", "The standard deviation of the devices' power.", "dB"),
     "timing": Field("largest delay", "How late a device can be, in complex channel uses.", "symbols"),
+    "frequency": Field("largest frequency offset", "How far a carrier can be off.", "turns per symbol"),
+    "path_loss": Field("path-loss exponent", "The exponent by which power falls with distance; 0: all are alike."),
+    "clip_db": Field("amplifier's limit over its mean", "The power that amplifiers let pass at most.", "dB"),
+    "burst_share": Field("slots with bursts", "The share of slots with louder noise.", "share"),
+    "tail": Field("degrees of freedom of the noise", "Student's distribution: 1 is Cauchy's, many are Gaussian."),
+    "lost": Field("lost slots", "The share of slots of which the base station hears nothing.", "share"),
+    "adc_bits": Field("bits of the converter", "The bits of the base station's converter for a real channel use."),
+    "attackers": Field("devices that send too loudly", "The share of devices with more power than agreed.", "share"),
+    "spread_of_devices": Field("K varies around 10 by", "The most by which the number of devices differs.", "devices"),
+    "num_active_total": Field("K, SNR of all together fixed", "How many devices share the SNR.", "devices"),
+    "num_active_each": Field("K, SNR of each fixed", "How many devices there are; the SNR of all grows.", "devices"),
     "corrupted_fraction": Field(
         "corrupted devices", "The share of active devices that send something other than their update.", "share"
     ),

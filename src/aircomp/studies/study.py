@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from aircomp.common.artefact import config_hash
 from aircomp.common.checks import check_name
 from aircomp.common.results import Row
 from aircomp.common.settings import Presets, Settings
@@ -276,6 +277,27 @@ class Challenge(Study):
     """The values at which models are trained; empty: all of them."""
     order: int = 99
     """Its place on the page."""
+    physics: str = ""
+    """What is modelled, in a paragraph, and what theory says of it."""
+    version: int = Field(default=1, ge=1)
+    """Grows whenever what is measured changes: numbers of two versions are no rivals."""
+    frozen: str = ""
+    """The fingerprint of what is measured; empty in a file of your own that is not frozen."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of what is measured. Words and entrants are no part of it: schemes may join a frozen challenge."""
+        measured = self.model_dump(mode="json", include={"axis", "values", "vary", "settings", "robust", "version"})
+        return config_hash(measured)
+
+    @model_validator(mode="after")
+    def _as_frozen(self) -> "Challenge":
+        if self.frozen and self.frozen != self.fingerprint:
+            raise ValueError(
+                f"the challenge was frozen as {self.frozen}, but is {self.fingerprint} now; undo the change, or raise "
+                "version and freeze it anew"
+            )
+        return self
 
     @field_validator("values", "trained_at", mode="before")
     @classmethod
