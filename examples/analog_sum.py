@@ -23,24 +23,34 @@ class AnalogSum(Scheme):
 
     name, offers = "analog-sum", Mean
 
-    def broadcast(self, base_update, memory, *, rng):
-        slots = -(-base_update.numel() // USES) + 1
+    def broadcast(self, base_update, memory, *, rng, num_uses=None):
+        num_uses = num_uses or (-(-base_update.numel() // USES) + 1) * USES  # the budget, where there is one
         scale = base_update.square().mean().sqrt().clamp(min=1e-12)
-        return Broadcast(base_update.numel(), slots * USES, {"scale": scale}), None
+        return Broadcast(base_update.numel(), num_uses, {"scale": scale}), None
 
     def encode(self, messages, broadcast, csi, *, rng):
-        values = messages / broadcast.values["scale"].to(messages)
-        values = F.pad(values, (0, broadcast.num_uses - USES - values.shape[1]))
+        room, times = sizes(broadcast)
+        values = (messages / broadcast.values["scale"].to(messages)).repeat_interleave(times, dim=1)[:, :room]
+        values = F.pad(values, (0, room - values.shape[1]))
         symbols = torch.cat([values, torch.ones(len(values), USES).to(values)], dim=1)
         full_power = (symbols.shape[1] / symbols.square().sum(dim=1, keepdim=True)).sqrt() / USES**0.5
         signal = Symbols((full_power * symbols).unflatten(1, (-1, USES)), power=1 / USES)
-        return Sent(signal, where_speaking(messages, csi, USES), pilot_uses=USES)
+        said = where_speaking(messages.repeat_interleave(times, dim=1), csi, USES)[:, ::times]
+        return Sent(signal, said * (torch.arange(said.shape[1]) * times < room), pilot_uses=USES)
 
     def decode(self, received, broadcast, private, csi):
+        room, times = sizes(broadcast)
         heard = received[0].real.flatten()
         amplitudes = heard[-USES:].mean().clamp(min=1e-6)
-        mean = heard[: broadcast.num_params] / amplitudes * broadcast.values["scale"]
+        numbers = F.pad(heard[:room], (0, broadcast.num_params * times))[: broadcast.num_params * times]
+        mean = numbers.unflatten(0, (-1, times)).mean(dim=1) / amplitudes * broadcast.values["scale"]
         return Mean(mean=mean, num_active_hat=float(amplitudes * USES**0.5)), {}
+
+
+def sizes(broadcast):
+    """Return the uses for numbers, and how often each number is sent; what finds no room is left to error feedback."""
+    room = broadcast.num_uses - USES
+    return room, max(room // broadcast.num_params, 1)
 
 
 if __name__ == "__main__":

@@ -198,7 +198,10 @@ FAMILIES = {
 def _challenge_page(docs: Path, name: str) -> dict[Path, str]:
     """Return the page of a challenge and its figures: who wins, then every scheme."""
     challenge, found = find_challenge(name), {}
-    parts = [f"# {challenge.title}", MADE, challenge.question]
+    frozen = f"Version {challenge.version}, frozen as `{challenge.fingerprint}`."
+    physics = [challenge.physics.strip()] if challenge.physics else []
+    head = [f"# {challenge.title}", MADE, challenge.question, *physics, frozen]
+    parts = [*head]
     for task in TASKS:
         rows, measure = expected_rows(task, name), MEASURES[task]
         if not rows:
@@ -211,7 +214,7 @@ def _challenge_page(docs: Path, name: str) -> dict[Path, str]:
         kinds = ["points", "families", "schemes", *(["alike"] if name == "heterogeneous" else [])]
         parts += [markdown(KINDS[kind](rows, task, [])) for kind in kinds]
         parts.append(f"{older(rows)}Again: `{_command(task, rows, [name])}`")
-    if len(parts) == 3:
+    if parts == head:
         parts.append(f"Not measured yet: `{command_of(Plan(), name)}`.")
     return found | {docs / "arena" / f"{name}.md": "\n\n".join(parts) + "\n"}
 

@@ -22,6 +22,7 @@ station. What a round took is metered from what was sent (`schemes/meter.py`).
 """
 
 import copy
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,6 +46,7 @@ from aircomp.common.tensors import check_tensor
 from aircomp.device.update import slot_layers
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.measure.metrics import vector_nmse
+from aircomp.quantize.fragment import num_slots
 from aircomp.quantize.settings import FragmentSettings
 from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, SchemeContext, Sent, check_devices
 from aircomp.schemes.meter import Air, add_up, amplitude_at_cap, measure
@@ -87,6 +89,8 @@ class Link:
             all are one.
         include_base_station: Whether the base station's own update joins the aggregate of a named scheme.
         device: Where a named scheme computes.
+        budget: Parameters of a slot, and its real channel uses: what a round is to take. A scheme of your own whose
+            `broadcast` takes `num_uses` is told it for the whole round; named schemes have settings for it.
 
     Raises:
         ConfigError: If scheme, channel and rule do not fit.
@@ -105,10 +109,12 @@ class Link:
         tensors: Tensors | None = None,
         include_base_station: bool = False,
         device: str | torch.device = "cpu",
+        budget: tuple[int, int] | None = None,
     ):
         check_methods("channel", channel, "sound", "carry")
         check_number("seed", seed, low=0, integer=True)
         self.channel, self.rule, self.keep, self.seed, self.cap = channel, rule, keep, seed, cap
+        self.budget = budget
         self.settings = _settings_of(scheme)
         """Of a scheme that came by its name or settings; None: it came as an object."""
         self.has_tensors, self.include_base_station = tensors is not None, include_base_station
@@ -422,7 +428,11 @@ def broadcast(
     link: Link, base_update: Float[Tensor, " params"], memory: Memory, index: int
 ) -> tuple[Broadcast, Private]:
     """Let the base station announce the round."""
-    found = ask(link.scheme.broadcast, base_update, memory, rng=link.rng("codebook", index))
+    verb = link.scheme.broadcast
+    granted = {}
+    if link.budget is not None and "num_uses" in inspect.signature(verb).parameters:
+        granted = {"num_uses": num_slots(base_update.numel(), link.budget[0]) * link.budget[1]}
+    found = ask(verb, base_update, memory, rng=link.rng("codebook", index), **granted)
     pair = isinstance(found, tuple) and len(found) == 2
     check_type(
         "what the scheme's broadcast returned", found[0] if pair else found, Broadcast, "(Broadcast, what it keeps)"

@@ -3,7 +3,7 @@
 signal ──► superpose under the gains ──► [antennas, slots, uses] ──► add_noise ──► received
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import get_args
 
 import torch
@@ -37,7 +37,7 @@ class Awgn:
     snr_db: float
     reference: SnrReference = "round"
     """What the SNR refers to: the mean received power of the `round`, that of each `slot`, or the `transmit` power."""
-    disturbance: DisturbanceSettings = DisturbanceSettings()
+    disturbance: DisturbanceSettings = field(default_factory=DisturbanceSettings)
     """What else goes wrong; nothing by default."""
 
     def __post_init__(self) -> None:

@@ -3,17 +3,16 @@ r"""What else can go wrong on white noise, each a function of its own; with the 
     devices:      signal ──► attackers send louder ──► amplifiers clip ──► sum
     base station: sum ──► noise, loud in bursts or with heavy tails ──► slots get lost ──► converter of few bits
 
-Of two real channel uses that make a complex one, an amplifier clips the length. The table has what follows for one device
+Of two real channel uses that make a complex one, an amplifier clips the length. Below stands what follows for one device
 that sends Gaussian symbols of mean power one, or for noise of variance $\sigma^2$. The tests hold each against it.
 
-| setting                | what arrives                                                                                    |
-|------------------------|-------------------------------------------------------------------------------------------------|
-| `clip_db`, $A^2$       | gain $\alpha = 1 - e^{-A^2} + \tfrac{\sqrt\pi}2 A\,\mathrm{erfc}A$, distortion $1 - e^{-A^2} - \alpha^2$ (Bussgang) |
-| `burst_share`, $q$     | mean noise variance $\sigma^2(1 + q(b - 1))$ with noise that is $b$ times as strong              |
-| `tail`, $\nu$          | Student's distribution of scale $\sigma$; at 1 it is Cauchy's, without mean and variance         |
-| `lost`, $p$            | nothing in the share $p$ of slots: who does not know which has an error of $p$ at least          |
-| `adc_bits`             | the least distortion that so many bits leave of a Gaussian signal (Max 1960)                     |
-| `attackers`            | gains $a$ of `attack_db` that nobody announced: with the share $q$ and unrelated updates the error of the mean is $q(a - 1)^2$ |
+- `clip_db`, $A^2$: the gain $\alpha = 1 - e^{-A^2} + \tfrac{\sqrt\pi}2 A\,\mathrm{erfc}A$, and a distortion of
+  $1 - e^{-A^2} - \alpha^2$ (Bussgang).
+- `burst_share`, $q$: the mean noise variance $\sigma^2(1 + q(b - 1))$, where the noise of a burst is $b$ times as strong.
+- `tail`, $\nu$: Student's distribution of scale $\sigma$; at 1 it is Cauchy's, without mean and variance.
+- `lost`, $p$: nothing in the share $p$ of slots; who does not know which has an error of $p$ at least.
+- `adc_bits`: the least distortion that so many bits leave of a Gaussian signal (Max 1960).
+- `attackers`, $q$: gains $a$ that nobody announced; the error of the mean of unrelated updates is $q(a - 1)^2$.
 """
 
 import torch

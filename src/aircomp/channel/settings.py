@@ -67,8 +67,8 @@ class DisturbanceSettings(Settings):
     burst_db: float = Field(default=20.0, ge=0, le=100)
     """How much stronger the noise of a burst is, in decibels; `snr_db` is that of the other slots."""
     tail: int | None = Field(default=None, ge=1, le=1000)
-    """Degrees of freedom of Student's distribution, which the noise then has with the scale that `snr_db` tells: 1 is Cauchy's,
-    many are Gaussian. Both parts of a complex use share it."""
+    """Degrees of freedom of Student's distribution, which the noise then has with the scale that `snr_db` tells: 1 is
+    Cauchy's, many are Gaussian. Both parts of a complex use share it."""
     lost: float = Field(default=0.0, ge=0, le=1)
     """Share of slots of 64 real channel uses of which the base station hears nothing; nobody tells it which."""
     adc_bits: int | None = Field(default=None, ge=1, le=8)

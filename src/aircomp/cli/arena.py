@@ -12,7 +12,6 @@ from aircomp.cli.common import parse, print_table, progress_bar
 from aircomp.common.outdir import open_directory
 from aircomp.errors import ConfigError
 from aircomp.measure.fields import columns_of
-from aircomp.studies.study import challenge_names
 
 MOST_SEEDS = 1000
 
@@ -21,8 +20,7 @@ MOST_SEEDS = 1000
 class Options:
     """Compare schemes at equal channel uses and energy; jobs that --out already holds are not done again.
 
-    A challenge is one question; --list shows them. Challenges: awgn, awgn-cap, budget, devices, phase, csi,
-    power, timing, blind, byzantine, byzantine-flip, byzantine-scale, heterogeneous.
+    A challenge is one question; --list shows them, with version and fingerprint.
 
     Schemes: every name of `aircomp schemes`; digital (gamp), digital-matched (gamp with matched energies), digital-rate (with
     sizes by SNR, too) and analog-lmmse (analog, shrunk) are short for settings.
@@ -31,6 +29,7 @@ class Options:
       aircomp arena --challenge awgn
       aircomp arena --challenge phase blind --seeds 3 --workers 2
       aircomp arena --challenge awgn --scheme digital-matched analog my_module:MyScheme mine.toml
+      aircomp arena --check my_module:MyScheme
       aircomp arena --task training --challenge byzantine --seeds 10 --engine ray --workers 0
     """
 
@@ -50,6 +49,9 @@ class Options:
     """Where jobs run; on a cluster, every node must see --out under the same path."""
     ray_address: str = ""
     """HOST:PORT of a Ray cluster; by default Ray is started on this machine."""
+    check: str = ""
+    """MODULE:CLASS of a scheme of your own: see whether it may enter (conformance, budgets, the seeds of --challenge, by
+    default awgn), print the table for a pull request, and stop; exit with 1 if it may not."""
     list: tyro.conf.FlagCreatePairsOff[bool] = False
     """List the challenges and stop."""
     out: Annotated[Path, tyro.conf.arg(help_behavior_hint="(default: runs/arena)")] = Path("runs/arena")
@@ -83,8 +85,14 @@ def run(args: Sequence[str]) -> None:
     plan = Plan(options.challenge, options.scheme, options.task, tuple(range(options.seeds)), settings)
     if options.list:
         chosen = Plan().chosen()
-        rows = [{"name": name, "question": chosen[name].question} for name in challenge_names()]
-        print_table("challenges", rows, {"name": "name", "question": "question"})
+        rows = [
+            {"name": name, "question": c.question, "version": str(c.version), "fingerprint": c.fingerprint}
+            for name, c in chosen.items()
+        ]
+        print_table("challenges", rows, {name: name for name in rows[0]})
+        return
+    if options.check:
+        _check(options)
         return
     if options.update_expected:
         docs_folder()
@@ -110,4 +118,24 @@ def run(args: Sequence[str]) -> None:
         print(update_expected(comparison, work), "now write the docs with make pages", sep="\n")
     print(page)
     if comparison.failed:
+        sys.exit(1)
+
+
+def _check(options: Options) -> None:
+    """Print whether a scheme may enter the arena, and its table; exit with 1 if it may not."""
+    from aircomp.studies.check import check_entry
+    from aircomp.studies.jobs import Workers
+
+    crew = Workers(options.workers, options.engine, options.ray_address)
+    with open_directory(options.out, "arena"), progress_bar("arena", 1) as (progress, task):
+        found = check_entry(
+            options.check,
+            options.challenge,
+            options.seeds,
+            options.out / "work",
+            crew,
+            on_job=lambda job, done, total: progress.update(task, completed=done, total=total, note=job.kind),
+        )
+    print(found.markdown)
+    if found.problems:
         sys.exit(1)

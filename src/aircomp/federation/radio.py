@@ -13,6 +13,7 @@ from aircomp.link import Link, context_for
 from aircomp.schemes.base import Scheme
 from aircomp.schemes.digital.counting import with_decoder
 from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SlotSettings
 
 
 def make_link(
@@ -60,4 +61,10 @@ def make_link(
         readout=settings.readout,
         seed=experiment.seed,
         cap=experiment.power.cap,
+        budget=None if uplink is None else (experiment.fragment_length, _slot_uses(experiment)),
     )
+
+
+def _slot_uses(experiment: Experiment) -> int:
+    """Return the real channel uses of a slot of the digital link, at whose cost schemes are compared."""
+    return getattr(experiment.uplink, "codeword_length", SlotSettings.model_fields["codeword_length"].default)

@@ -260,7 +260,10 @@ class Scheme(ABC):
     def broadcast(
         self, base_update: Float[Tensor, " params"], memory: Memory, *, rng: torch.Generator
     ) -> tuple[Broadcast, Private]:
-        """Return what the base station announces before the round and what it keeps, from its own update and its memory."""
+        """Return what the base station announces before the round and what it keeps, from its own update and its memory.
+
+        A scheme of your own may also take `num_uses=None`: the real channel uses that a comparison grants the round.
+        """
 
     @abstractmethod
     def encode(

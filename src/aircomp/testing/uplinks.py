@@ -29,6 +29,8 @@ _CLEAN = 200.0
 _LOST = 0.008
 """Share of the energy that may be wrong on a clean channel: AMP-DA as published leaves .0055, a scheme that weighs
 devices by their amplitude .0034; an update that is a tenth too long has .01."""
+_KNOWN = 0.3
+"""Cosine with the mean of the messages of who heard nothing of them."""
 
 
 def check_uplink(make: Callable[[], Scheme], channel: Callable[[float], Channel] = Awgn) -> None:
@@ -53,6 +55,7 @@ def check_uplink(make: Callable[[], Scheme], channel: Callable[[float], Channel]
     _check_travels(make(), base)
     once = _check_barrier(make, base, messages, noisy, {}, 0)
     _check_barrier(make, base, messages, noisy, once.memory, 1)
+    _check_hears(make, base, messages, noisy)
     clean = _send(make(), base, messages, quiet)
     _check_form(clean, scheme)
     _check_clean(clean, messages, scheme)
@@ -189,6 +192,26 @@ def _check_base_station(
     again = communicate(_link(make(), channel), done.base_update, done.messages, memory, index)
     assert torch.equal(again.update, done.update), "equal seeds give another update"
     raise AssertionError("decode reaches for what another verb left on the scheme: on its own it gives another update")
+
+
+def _check_hears(make: Callable[[], Scheme], base: Tensor, messages: Tensor, channel: Channel) -> None:
+    """Decode noise in place of what was sent: only who remembers the messages then knows their mean."""
+    scheme = make()
+    link = _link(scheme, channel)
+    done = communicate(link, base.clone(), messages, {}, 0)
+    if done.sent.payload is not None or not scheme.uses_radio:
+        return
+    csi = sound(link, len(messages), done.broadcast, 0)
+    heard = carry(link, done.sent, csi, 0)
+    noise = torch.randn(heard.shape, generator=fixed_generator("nothing heard"), dtype=heard.dtype)
+    noise = noise * heard.abs().square().mean().sqrt()
+    announced = replace(done.broadcast, agreed=done.sent.agreed)
+    update, mean = aggregate(link, decode(link, noise, announced, done.private, csi)[0]), messages.mean(dim=0)
+    alike = float(torch.nn.functional.cosine_similarity(update, mean, dim=0))
+    # of unrelated vectors with so many entries the cosine is 0 ± 1/√2000 = .02
+    assert alike < _KNOWN, (
+        f"decode knows the messages without hearing them (cosine {alike:.2f}): something remembers them"
+    )
 
 
 # ── what arrives ─────────────────────────────────────────────────────────────────────────────────────────────────────
