@@ -211,9 +211,11 @@ def _members(protocol: type) -> list[str]:
 
 
 def _is_number(value: Any, kind: type) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int if kind is int else Real):
+    if isinstance(value, bool):
         return False
-    return kind is float or -(2**63) <= value < 2**63  # as whole numbers travel and are kept
+    if kind is int:
+        return isinstance(value, int) and -(2**63) <= value < 2**63  # as whole numbers travel and are kept
+    return isinstance(value, Real)
 
 
 def _check_tensor(what: str, value: Any, kind: Any, sizes: dict[str, int], signed: bool) -> None:

@@ -154,15 +154,15 @@ def iterate(
         limit: Of z, either side of zero.
     """
     given = _in_rows(codebook, y, noise_var.expand(len(y), 1), *_prior(*prior))
-    found = tuple(t.clone(memory_format=torch.contiguous_format) for t in state)
+    x_hat, nu, z, v = (t.clone(memory_format=torch.contiguous_format) for t in state)
     failed = _call(
         "iterate",
         *(len(y), *codebook.shape, len(prior[0]) > 1, iterations, reach, most, limit),
-        *_addresses(*given, *found),
+        *_addresses(*given, x_hat, nu, z, v),
     )
     if failed:
         raise MemoryError(f"there is no memory for the products with {len(codebook)} codewords")
-    return found
+    return x_hat, nu, z, v
 
 
 class Settled(NamedTuple):
