@@ -1,6 +1,7 @@
 """`check_uplink` finds what a scheme does wrong, and above all what reaches devices beside the broadcast."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -103,6 +104,57 @@ class OnTheClass(Honest):
         return super().decode(received, replace(broadcast, values={"unit": OnTheClass.shared}), private, csi)
 
 
+units = {}
+"""What `ByContent` leaves in its module."""
+
+
+class ByContent(Honest):
+    """Devices find it in the module under what was broadcast, so that no other round takes its place."""
+
+    def broadcast(self, base_update, memory, *, rng):
+        announced, private = super().broadcast(base_update, memory, rng=rng)
+        known = replace(announced, values={"sum": base_update.sum()})
+        units[known.wire] = announced.values["unit"]
+        return known, private
+
+    def unit(self, broadcast):
+        return units[broadcast.wire]
+
+    def decode(self, received, broadcast, private, csi):
+        return super().decode(received, replace(broadcast, agreed={}), private, csi)
+
+
+class OfTheFirst(Honest):
+    """Devices take that of the first round there ever was."""
+
+    seen: ClassVar[list] = []
+
+    def broadcast(self, base_update, memory, *, rng):
+        announced, private = super().broadcast(base_update, memory, rng=rng)
+        self.seen.append(announced.values["unit"])
+        return replace(announced, values={}), private
+
+    def unit(self, broadcast):
+        return next(iter(self.seen), torch.ones(()))
+
+
+def in_a_closure():
+    seen = {}
+
+    class InAClosure(OfTheFirst):
+        """Devices find it in the function around the class."""
+
+        def broadcast(self, base_update, memory, *, rng):
+            announced, private = Honest.broadcast(self, base_update, memory, rng=rng)
+            seen.setdefault("unit", announced.values["unit"])
+            return replace(announced, values={}), private
+
+        def unit(self, broadcast):
+            return seen.get("unit", torch.ones(()))
+
+    return InAClosure
+
+
 @pytest.mark.parametrize(
     ("cheating", "found"),
     [
@@ -110,6 +162,9 @@ class OnTheClass(Honest):
         (WithFallback, r"encode reaches for more than .*left self\.exact_unit on the scheme\): from its wire form"),
         (InAPart, r"encode reaches for more than the broadcast \(broadcast left self\.part\.stored on the scheme\)"),
         (OnTheClass, "encode reaches for more than the broadcast: from its wire form it sends other signals"),
+        (ByContent, "encode reaches for more than the broadcast: b"),
+        (OfTheFirst, "encode reaches for more than the broadcast: from its wire form it sends other signals"),
+        (in_a_closure(), "encode reaches for more than the broadcast: from its wire form it sends other signals"),
     ],
 )
 def test_what_broadcast_leaves_behind_does_not_reach_devices_and_is_named(cheating, found):

@@ -8,16 +8,14 @@ The sum of many subcarriers has peaks in time. With $N$ independent samples the 
 $z$ with probability $1 - (1 - e^{-z})^N$.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Inexact, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.common import rng as rngs
-from aircomp.encode.pilots import pilot_sequence
-from aircomp.encode.signal import SlotGains
+from aircomp.encode.turns import OwnSlots
 
 
 def share_slots(snr: Float[Tensor, "devices slots"]) -> Int[Tensor, " slots"]:
@@ -71,40 +69,11 @@ def crest(carriers: Int[Tensor, " own"], number: int, symbols: int, rng: torch.G
 
 
 @dataclass(frozen=True)
-class Subcarriers:
-    """What devices send that have subcarriers of their own. Only energies matter here, so all symbols of a slot are alike."""
+class Subcarriers(OwnSlots):
+    """What devices send that have subcarriers of their own, each a slot."""
 
-    energies: Float[Tensor, "devices slots"]
-    """Zero on the subcarriers of other devices."""
-    uses: int
     crests: Float[Tensor, " devices"]
     """The peak of each device in time over its mean power."""
-
-    is_complex = False
-
-    @property
-    def power(self) -> float:
-        """Mean power per channel use: a slot has energy one on average."""
-        return 1 / self.uses
-
-    def superpose(self, gains: SlotGains | None) -> Inexact[Tensor, "antennas slots uses"]:
-        """Return what the antennas hear: on each subcarrier, one device."""
-        amplitudes = self.energies.sqrt()
-        if gains is None:
-            total = amplitudes.sum(dim=0)[None]
-        else:
-            heard = gains.of_slots(self.energies.shape[1], self.uses)
-            total = torch.einsum("ksa,ks->as", heard, amplitudes.to(heard))
-        return total[:, :, None] * pilot_sequence(self.uses).to(total)
-
-    def each(self) -> Iterator[Float[Tensor, "slots uses"]]:
-        """Return the symbols of one device after the other."""
-        for own in self.energies.sqrt():
-            yield own[:, None] * pilot_sequence(self.uses).to(own)
-
-    def slot_energy(self) -> Float[Tensor, "devices slots"]:
-        """Return the energy that each device spends in each slot."""
-        return self.energies.double()
 
     def slot_peak(self) -> Float[Tensor, "devices slots"]:
         """Return the largest energy of one channel use: in time, where a device sends on all of its subcarriers at once."""

@@ -1,5 +1,6 @@
 """The signal of devices that do not share the air: each slot is the turn of one of them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,8 +25,8 @@ def take_turns(num_devices: int, slots: int, peak: float) -> Float[Tensor, "devi
 
 
 @dataclass(frozen=True)
-class Turns:
-    """What devices send that take turns. Only energies matter here, so all symbols have the same size."""
+class OwnSlots(ABC):
+    """What devices send that do not share slots. Only energies matter here, so all symbols of a slot are alike."""
 
     energies: Float[Tensor, "devices slots"]
     """Zero in the slots of other devices."""
@@ -56,6 +57,14 @@ class Turns:
     def slot_energy(self) -> Float[Tensor, "devices slots"]:
         """Return the energy that each device spends in each slot."""
         return self.energies.double()
+
+    @abstractmethod
+    def slot_peak(self) -> Float[Tensor, "devices slots"]:
+        """Return the largest energy of one channel use."""
+
+
+class Turns(OwnSlots):
+    """What devices send that take turns: all symbols have the same size."""
 
     def slot_peak(self) -> Float[Tensor, "devices slots"]:
         """Return the largest energy of one channel use."""

@@ -2,7 +2,8 @@
 
 The barrier: a device knows what was broadcast, read from its wire form, and nothing else of the base station; the base
 station knows what it heard, what it broadcast, what it kept in `Private`, and what devices agreed on at a declared price. So
-every verb is called once more on an object that was made for this call alone.
+every verb is called once more on an object that was made for this call alone, while classes, their modules and closures
+hold what they held before the first call.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from aircomp.schemes.base import Broadcast, Memory, Scheme, Sent
 from aircomp.schemes.meter import TOLERANCE
 from aircomp.schemes.outputs import Counts, Mean, Vectors, Vote
 from aircomp.testing.made import made
+from aircomp.testing.outside import Outside
 
 _DEVICES, _PARAMS = 6, 2_000
 _CLEAN = 200.0
@@ -52,9 +54,10 @@ def check_uplink(make: Callable[[], Scheme], channel: Callable[[float], Channel]
     base, *messages = (torch.randn(1 + _DEVICES, _PARAMS, generator=rng) ** 3).unbind()
     messages = torch.stack(messages)
     quiet, noisy = channel(_CLEAN), channel(5.0)
+    outside = Outside(scheme)
     _check_travels(make(), base)
-    once = _check_barrier(make, base, messages, noisy, {}, 0)
-    _check_barrier(make, base, messages, noisy, once.memory, 1)
+    once = _check_barrier(make, base, messages, noisy, {}, 0, outside)
+    _check_barrier(make, base, messages, noisy, once.memory, 1, outside)
     _check_hears(make, base, messages, noisy)
     clean = _send(make(), base, messages, quiet)
     _check_form(clean, scheme)
@@ -84,7 +87,13 @@ def _raised(error: Exception) -> BaseException:
 
 
 def _check_barrier(
-    make: Callable[[], Scheme], base: Tensor, messages: Tensor, channel: Channel, memory: Memory, index: int
+    make: Callable[[], Scheme],
+    base: Tensor,
+    messages: Tensor,
+    channel: Channel,
+    memory: Memory,
+    index: int,
+    outside: Outside,
 ) -> Exchange:
     """Send a round twice: with one object, as a run does, and with one of its own for each side."""
     whole, before = make(), messages.clone()
@@ -101,7 +110,6 @@ def _check_barrier(
     assert torch.equal(messages, before), "a verb changed the devices' messages in place"
     assert torch.isfinite(done.update).all(), f"the update of round {index} is not finite"
     _check_priced(done.sent, whole)
-    _send_another(make, base, messages, channel)
     link = _link(make(), channel)  # of the devices: it has announced nothing
     heard, csi = Broadcast.read(done.broadcast.wire), sound(link, len(messages), done.broadcast, index)
 
@@ -110,14 +118,17 @@ def _check_barrier(
         return f"encode reaches for more than the broadcast{left}"
 
     try:
-        sent = link.scheme.encode(messages.clone(), heard, csi.at_devices, rng=link.rng("encode", index))
+        with outside.as_it_was(whole):
+            _send_another(make, base, messages, channel)
+            sent = link.scheme.encode(messages.clone(), heard, csi.at_devices, rng=link.rng("encode", index))
     except Exception as error:
         raise AssertionError(f"{reaches()}: {error}") from error
     if not _same_sent(sent, done.sent):
         again = communicate(_link(make(), channel), base.clone(), messages, memory, index).sent
         assert _same_sent(again, done.sent), "equal seeds give other signals"
         raise AssertionError(f"{reaches()}: from its wire form it sends other signals")
-    _check_base_station(make, done, memory, channel, csi, index)
+    with outside.as_it_was(whole):
+        _check_base_station(make, done, memory, channel, csi, index)
     return done
 
 
