@@ -8,6 +8,7 @@ from aircomp.common.memory import check_memory, machine_memory
 from aircomp.errors import ConfigError
 from aircomp.federation.experiment import Experiment, load_experiment, preset_names
 from aircomp.federation.needs import memory_needs
+from aircomp.federation.state import MEMORIES_IN_RAM
 
 
 def test_what_fits_passes_and_what_does_not_is_refused_with_its_size():
@@ -26,7 +27,10 @@ def test_no_preset_needs_more_than_two_gigabytes(preset):
 def test_the_need_grows_with_what_takes_memory():
     few = Experiment(uplink="gamp")
     many = few.changed(**{"devices.total": 100_000, "rounds": 100_000})
-    assert memory_needs(many, 10**6)["error memories (devices.total, model.width)"] == pytest.approx(4e11, rel=0.01)
+    assert memory_needs(many, 10**6)["error memories (devices.total, model.width)"] == MEMORIES_IN_RAM
+    assert (
+        memory_needs(few, 10**4)["error memories (devices.total, model.width)"] == 39 * 4 * 10**4
+    )  # of 40, on average
     wide = few.changed(**{"uplink.quantize.num_codewords": 256})
     counts = "counts (uplink.quantize.num_codewords, uplink.quantize.fragment_length)"
     assert memory_needs(wide, 10**6)[counts] == 2 * memory_needs(few, 10**6)[counts]

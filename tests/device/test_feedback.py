@@ -111,7 +111,7 @@ def test_clipped_memory_never_exceeds_the_ratio(delivered, seed):
         memory = remember(
             message, coarse(message) if through else 0 * message, chosen, update_norm=float(update.norm())
         )
-        assert feedback_ratio(memory, update) <= 0.5 * (1 + 1e-5)  # float32 norms
+        assert feedback_ratio(memory, float(update.norm())) <= 0.5 * (1 + 1e-5)  # float32 norms
 
 
 def test_a_zero_update_clears_a_clipped_memory_without_dividing_by_zero():
@@ -134,13 +134,13 @@ def test_inputs_are_left_alone(kind, rng):
 
 
 def test_ratio_is_the_quotient_of_the_norms():
-    assert feedback_ratio(torch.tensor([3.0, 4.0]), torch.tensor([0.0, 2.0])) == 2.5
-    assert feedback_ratio(None, torch.ones(2)) == 0.0
-    assert feedback_ratio(torch.zeros(2), torch.zeros(2)) == 0.0
+    assert feedback_ratio(torch.tensor([3.0, 4.0]), 2.0) == 2.5
+    assert feedback_ratio(None, 1.5) == 0.0
+    assert feedback_ratio(torch.zeros(2), 0.0) == 0.0
 
 
 def test_ratio_to_a_zero_update_is_huge_yet_finite():
-    ratio = feedback_ratio(torch.ones(4), torch.zeros(4))
+    ratio = feedback_ratio(torch.ones(4), 0.0)
     assert math.isfinite(ratio)
     assert ratio > 1e6
 

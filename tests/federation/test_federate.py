@@ -2,7 +2,10 @@
 
 import copy
 import math
+import sys
+import tempfile
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +15,8 @@ from torch.utils.data import Dataset, TensorDataset
 
 import aircomp
 from aircomp.common.tensors import read_tensors
-from aircomp.errors import AirCompError, ConfigError, ShapeError, TrainingDiverged
+from aircomp.errors import AirCompError, ArtefactError, ConfigError, ShapeError, TrainingDiverged
+from aircomp.federation import state
 from helpers.draws import seeded
 from helpers.records import without_times
 
@@ -368,6 +372,25 @@ def test_a_loss_that_is_not_finite_names_device_and_round_and_loses_nothing(tmp_
     assert len((tmp_path / "run" / "metrics.csv").read_text().splitlines()) == 3
     again = federate(**options | {"rounds": 2}, resume=True)
     assert [record["round"] for record in again.metrics] == [1, 2]
+
+
+def test_error_memories_beyond_a_size_lie_in_files_and_change_no_bit(monkeypatch):
+    expected = outcome(federate(link=QUIET, rounds=3))
+    monkeypatch.setattr(state, "MEMORIES_IN_RAM", 2 * 16)  # of two devices, with a model of four parameters
+    run = federate(link=QUIET, rounds=3)
+    assert outcome(run) == expected
+    if sys.platform == "linux":
+        files = {
+            line.split("/", 1)[1] for line in Path("/proc/self/maps").read_text().splitlines() if "/aircomp-" in line
+        }
+        assert len(files) == len(run.state.memories) == 4  # those of the rounds before are gone
+
+
+def test_error_memories_that_the_disk_does_not_take_end_the_run_in_one_sentence(monkeypatch, tmp_path):
+    monkeypatch.setattr(state, "MEMORIES_IN_RAM", 0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(ArtefactError, match=r"0 MB cannot be written to .*gone .*No such file.*TMPDIR"):
+        federate(link=QUIET)
 
 
 def test_a_shape_error_in_training_names_the_device():

@@ -129,7 +129,7 @@ class _Device:
         if announced is not None:
             sent, chosen = _quantize(text, announced)
             keep["chosen"] = chosen.numpy()
-            told["feedback-ratio"] = feedback_ratio(remember(text, chosen, self.feedback, update_norm=norm), update)
+            told["feedback-ratio"] = feedback_ratio(remember(text, chosen, self.feedback, update_norm=norm), norm)
         if self.feedback.kind != "off":
             keep["norm and round"] = np.array([norm, server_round], dtype=np.float64)
             self.context.state[MEMORY] = ArrayRecord({name: Array(array) for name, array in keep.items()})

@@ -2,11 +2,13 @@
 
 import hashlib
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
 import torch
+from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -113,6 +115,24 @@ def read_tensors(path: Path, most_bytes: int = MOST_TENSOR_BYTES) -> tuple[dict[
             return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise ArtefactError(f"{path} is damaged or not a safetensors file ({error}); make it anew") from None
+
+
+def on_disk(values: Float[Tensor, " numbers"]) -> Float[Tensor, " numbers"]:
+    """Return the same numbers in a file of the system's directory for such files, which goes when the tensor goes.
+
+    Raises:
+        ArtefactError: If the disk does not take them.
+    """
+    try:
+        with tempfile.NamedTemporaryFile(prefix="aircomp-") as file:
+            file.write(values.contiguous().numpy().data)
+            file.flush()
+            return torch.from_file(file.name, shared=False, size=values.numel(), dtype=values.dtype)
+    except OSError as error:
+        raise ArtefactError(
+            f"{values.nbytes / 1e6:.0f} MB cannot be written to {tempfile.gettempdir()} ({error.strerror}); make room there, "
+            "or let TMPDIR name another directory"
+        ) from None
 
 
 def read_metadata(path: Path) -> dict[str, str]:

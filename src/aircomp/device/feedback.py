@@ -55,9 +55,9 @@ def remember(
     return memory
 
 
-def feedback_ratio(memory: Float[Tensor, " params"] | None, update: Float[Tensor, " params"]) -> float:
+def feedback_ratio(memory: Float[Tensor, " params"] | None, update_norm: float) -> float:
     r"""Return $\|e\| / \|\Delta w\|$, the paper's sign of trouble when above five; 0 without a memory."""
     if memory is None:
         return 0.0
     # The floor makes a zero update's ratio huge instead of infinite, which the metrics file cannot hold.
-    return float(memory.norm()) / max(float(update.norm()), 1e-12)
+    return float(memory.norm()) / max(update_norm, 1e-12)

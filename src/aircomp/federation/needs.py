@@ -4,6 +4,7 @@ import math
 
 from aircomp.federation.experiment import Experiment
 from aircomp.federation.settings import Bernoulli, Fixed, ParticipationSettings, Uniform
+from aircomp.federation.state import MEMORIES_IN_RAM
 from aircomp.quantize.fragment import num_slots
 
 FLOAT, INTEGER = 4, 8  # bytes
@@ -22,7 +23,7 @@ def memory_needs(experiment: Experiment, num_params: int) -> dict[str, int]:
         needs["worker processes (workers)"] = experiment.workers * WORKER
     if experiment.feedback.kind != "off":
         taken_part = _taken_part(experiment.devices.total, active, experiment.rounds)
-        needs["error memories (devices.total, model.width)"] = taken_part * num_params * FLOAT
+        needs["error memories (devices.total, model.width)"] = min(taken_part * num_params * FLOAT, MEMORIES_IN_RAM)
     length, uses = experiment.fragment_length, getattr(experiment.uplink, "codeword_length", 0)
     codewords = getattr(getattr(experiment.uplink, "quantize", None), "num_codewords", 0)
     if uses:

@@ -27,7 +27,7 @@ from aircomp.engines.trainer import BASE_STATION, Task
 from aircomp.errors import ShapeError, TrainingDiverged
 from aircomp.federation.experiment import Buffers, Experiment
 from aircomp.federation.participation import active_devices
-from aircomp.federation.state import FederationState
+from aircomp.federation.state import FederationState, keep_memory
 from aircomp.link import Exchange, Link, communicate, diagnose
 from aircomp.measure.metrics import quantization_nmse
 from aircomp.schemes.meter import record_of
@@ -75,10 +75,11 @@ class Messages:
     """The devices that transmit in a round and what each wants to say."""
 
     devices: tuple[int, ...]
-    updates: list[Float[Tensor, " params"]]
+    norms: list[float]
+    """Of their updates, without error memory."""
     messages: Float[Tensor, "devices params"]
-    silent: dict[int, tuple[Tensor, Tensor]]
-    """Update and message of the active devices that stay silent."""
+    silent: dict[int, tuple[float, Tensor]]
+    """The norm of the update and the message of each active device that stays silent."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,9 @@ def run_round(
         base = results.pop(0) if own_data else results[0]  # the authors' base station is the first active device
     record["train_loss"] = sum(r.loss for r in results) / len(results)
     with watch.stage("uplink"):
-        sent = prepare_messages(state, federation, active, results)
+        updates = torch.stack([_applied("before", federation.before, r.update) for r in results])
+        results = [replace(r, update=updates.new_zeros(0)) for r in results]  # one copy of all updates is enough
+        sent = prepare_messages(state, federation, active, updates)
         record["num_active"] = len(sent.devices)
         if not sent.devices:
             memories = _keep_silent(state, sent, experiment)
@@ -161,23 +164,24 @@ def train_devices(state: FederationState, federation: Federation, devices: tuple
 
 
 def prepare_messages(
-    state: FederationState, federation: Federation, active: tuple[int, ...], results: list[LocalResult]
+    state: FederationState, federation: Federation, active: tuple[int, ...], updates: Float[Tensor, "active params"]
 ) -> Messages:
-    """Turn local updates into messages: pre-processing, corruption, error feedback."""
+    """Turn local updates, which are written over, into messages: weights, corruption, error feedback."""
     experiment, index = federation.experiment, state.rounds_done
-    updates = torch.stack([_applied("before", federation.before, r.update) for r in results])
     if federation.shares is not None:
         updates *= torch.tensor([federation.shares[device] for device in active])[:, None]
     bad = corrupted_devices(len(active), experiment.corruption, rng=rngs.generator(experiment.seed, "corrupted", index))
-    updates = corrupt(updates, bad, experiment.corruption, rng=rngs.generator(experiment.seed, "corruption", index))
+    messages = corrupt(updates, bad, experiment.corruption, rng=rngs.generator(experiment.seed, "corruption", index))
     silent = bad.tolist() if experiment.corruption.kind == "silent" else [False] * len(active)
-    messages = [add_memory(u, state.memories.get(d), experiment.feedback) for d, u in zip(active, updates, strict=True)]
+    norms = [float(message.norm()) for message in messages]
+    for device, message in zip(active, messages, strict=True):
+        message.copy_(add_memory(message, state.memories.get(device), experiment.feedback))
     speaking = [i for i, quiet in enumerate(silent) if not quiet]
     return Messages(
         devices=tuple(active[i] for i in speaking),
-        updates=[updates[i] for i in speaking],
-        messages=torch.stack([messages[i] for i in speaking]) if speaking else updates[:0],
-        silent={active[i]: (updates[i], messages[i]) for i, quiet in enumerate(silent) if quiet},
+        norms=[norms[i] for i in speaking],
+        messages=messages[speaking] if any(silent) else messages,
+        silent={active[i]: (norms[i], messages[i]) for i, quiet in enumerate(silent) if quiet},
     )
 
 
@@ -186,22 +190,20 @@ def _remember(
 ) -> tuple[dict[int, Tensor], float]:
     memories = _keep_silent(state, sent, experiment)
     ratios = []
-    for i, device in enumerate(sent.devices):
-        norm = float(sent.updates[i].norm())
+    for i, (device, norm) in enumerate(zip(sent.devices, sent.norms, strict=True)):
         memory = remember(sent.messages[i], reconstruction[i], experiment.feedback, update_norm=norm)
-        ratios.append(feedback_ratio(memory, sent.updates[i]))
+        ratios.append(feedback_ratio(memory, norm))
         if memory is not None:
-            memories[device] = memory
+            keep_memory(memories, device, memory)
     return memories, sum(ratios) / len(ratios)
 
 
 def _keep_silent(state: FederationState, sent: Messages, experiment: Experiment) -> dict[int, Tensor]:
     memories = dict(state.memories)
-    for device, (update, message) in sent.silent.items():
-        nothing = torch.zeros_like(message)
-        memory = remember(message, nothing, experiment.feedback, update_norm=float(update.norm()))
+    for device, (norm, message) in sent.silent.items():
+        memory = remember(message, torch.zeros_like(message), experiment.feedback, update_norm=norm)
         if memory is not None:
-            memories[device] = memory
+            keep_memory(memories, device, memory)
     return memories
 
 

@@ -259,6 +259,7 @@ class _Run:
                     if self.on_round:
                         self.on_round(record, happened)
                     state = after  # only now: a checkpoint never runs ahead of the journal and of who looks on
+                    del happened  # it holds the messages of all devices, and the next round has its own
                     watch = Stopwatch()
                     if out is not None and time.perf_counter() - saved_at >= self.experiment.checkpoint_seconds:
                         with watch.stage("checkpoint"):  # counted in the next round's record

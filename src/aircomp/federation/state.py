@@ -14,13 +14,17 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.common.tensors import expect_tensor, read_metadata, read_tensors, write_tensors
+from aircomp.common.tensors import expect_tensor, on_disk, read_metadata, read_tensors, write_tensors
 from aircomp.errors import ArtefactError
 from aircomp.server.step import ServerState
 
 UPLINK = "uplink."
 """What the names of an uplink's own tensors begin with."""
 REMEDY = "start anew with --overwrite"
+
+
+MEMORIES_IN_RAM = 2**29
+"""Bytes of error memories up to which all of them stay in RAM."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,12 @@ class FederationState:
     """What the uplink remembers of the last round that had one."""
     side_information: tuple[str, ...] = ()
     """What reached the base station outside the radio in the last round that had one."""
+
+
+def keep_memory(memories: dict[int, Tensor], device: int, memory: Float[Tensor, " params"]) -> None:
+    """Set a device's error memory: in a file if all of them would take more than `MEMORIES_IN_RAM`."""
+    number = len(memories.keys() | {device})
+    memories[device] = on_disk(memory) if number * memory.nbytes > MEMORIES_IN_RAM else memory
 
 
 def save_checkpoint(directory: Path, state: FederationState, previous: FederationState | None, identity: str) -> None:
