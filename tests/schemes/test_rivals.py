@@ -67,6 +67,7 @@ def test_every_rival_hears_over_fading_what_was_sent(name, rng):
         "tdma-qsgd",
         "tdma-sign",
         "tdma-topk",
+        "tdma-entropy",
         "d-dsgd",
         "a-dsgd",
         "ca-dsgd",
@@ -99,7 +100,7 @@ def test_turns_carry_all_indices_from_five_and_a_half_decibels_on(name, snr_db, 
     assert turns.output.num_active_hat == 10
 
 
-@pytest.mark.parametrize("name", ["tdma-vq", "tdma-qsgd", "tdma-sign", "tdma-topk", "d-dsgd"])
+@pytest.mark.parametrize("name", ["tdma-vq", "tdma-qsgd", "tdma-sign", "tdma-topk", "tdma-entropy", "d-dsgd"])
 def test_more_bits_arrive_more_exactly_and_peaks_cost_them(name):
     given = heavy_tailed(10, 4000)
 
