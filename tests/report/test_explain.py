@@ -11,7 +11,7 @@ from aircomp.decoders.settings import GampNetSettings
 from aircomp.encode.codebook import make_codebook
 from aircomp.layer.communication import CommunicationLayer
 from aircomp.measure.metrics import count_accuracy
-from aircomp.report.explain import example_round, trace_slot
+from aircomp.report.explain import example_round, planned_round, trace_slot
 
 LAYER = CommunicationLayer(
     make_codebook("two-bases", 64, 32, rng=generator(0, "codebook")),
@@ -57,3 +57,22 @@ def test_the_command_writes_a_page_and_the_numbers(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "report.html" in said
     assert "count accuracy, whole round" in said  # beside numbers of one slot
+
+
+def test_a_plan_has_modulo_stages_where_one_device_alone_is_heard_well():
+    alone, _ = planned_round(snr_db=5.0, num_active=10, seed=0)
+    refined, nmse = planned_round(snr_db=20.0, num_active=10, seed=0)
+    assert [row["b"] for row in alone] == [None]
+    assert len(refined) == 3
+    assert sum(row["share_of_energy"] for row in refined) == pytest.approx(1.0)
+    assert refined[1]["b"] < refined[2]["b"]
+    # the ideal modulo lattice has −46.6 dB; trellis and margins for unknown noise lose 6.7 to 8.2 (concepts/codes.md)
+    assert nmse < 10 ** ((-46.6 + 8.5) / 10)
+
+
+def test_the_command_shows_the_plan(tmp_path, capsys):
+    main(["explain", "--uplink", "refined-analog", "--snr-db", "20", "--out", str(tmp_path / "out")])
+    rows = json.loads((tmp_path / "out" / "result.json").read_text())["rows"]
+    assert [row["stage"] for row in rows] == [0, 1, 2]
+    assert "share of energy" in capsys.readouterr().out
+    assert "Stage by stage" in (tmp_path / "out" / "report.html").read_text()

@@ -83,6 +83,7 @@ def test_the_command_writes_a_page_and_the_numbers(tmp_path, capsys):
         (["--uplink", "blind"], "add --channel fading"),
         (["--channel", "fading", "--uplink", "gamp"], "gamp"),
         (["--channel", "fading", "--uplink", "widened"], "needs signals that arrive in phase"),
+        (["--channel", "fading", "--uplink", "refined-analog"], "a plan in white noise only"),
         (["--channel", "fading", "--layer", "nowhere"], "receivers for fading take no trained layer"),
     ],
 )

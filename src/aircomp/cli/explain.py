@@ -1,4 +1,4 @@
-"""`aircomp explain`: one slot drawn, decoded layer by layer or heard through fading."""
+"""`aircomp explain`: one slot drawn, decoded layer by layer or heard through fading; or the plan of a round."""
 
 import dataclasses
 import shlex
@@ -34,7 +34,8 @@ class Options:
     """Send one round over the air and show one of its slots.
 
     Without fading, show how the learned decoder decodes it, layer by layer. With fading, show how the devices' signals
-    arrive, who is silent, and what the receiver counted beside what was sent.
+    arrive, who is silent, and what the receiver counted beside what was sent. With --uplink refined-analog, show how the
+    base station plans the stages of a round.
 
     Examples:
       aircomp explain
@@ -42,6 +43,7 @@ class Options:
       aircomp explain --layer runs/layer
       aircomp explain --channel fading --channel.antennas 8
       aircomp explain --channel fading --power.control inversion --channel.errors.phase-deg 30
+      aircomp explain --uplink refined-analog --snr-db 20
     """
 
     snr_db: float = 5.0
@@ -53,7 +55,8 @@ class Options:
     layer: Path | None = None
     """Without fading: directory of a trained layer, or the name of one of the package (default: the paper's)."""
     uplink: str | None = None
-    """With fading: the receiver; by default widened where signals arrive in phase, and blind elsewhere."""
+    """With fading: the receiver; by default widened where signals arrive in phase, and blind elsewhere. Without fading:
+    refined-analog, whose plan is shown."""
     radio: Annotated[Radio, tyro.conf.arg(name="")] = field(default_factory=Radio)
     seed: int = 0
     """Everything random derives from it."""
@@ -65,6 +68,8 @@ class Options:
 
 NUM_SLOTS = 512
 """Of the round: enough to estimate what its slots share."""
+PLANNED = "refined-analog"
+"""The scheme whose rounds are planned."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -88,12 +93,15 @@ def run(args: Sequence[str]) -> None:
     config |= options.radio.model_dump()
     command = _without_output(args)
     with output_directory(options.out, "explain") as out, open_directory(out, "explain", overwrite=options.overwrite):
-        if faded:
+        if options.uplink == PLANNED:
+            rows, page = _planned(options, out, command, config)
+        elif faded:
             rows, page = _faded(options, experiment, out, command, config)
         else:
             rows, page = _layer_by_layer(options, out, command, config)
         results.write_result(out / "result.json", "explain", config, options.seed, rows)
-    print_table("one slot, device by device" if faded else "one slot, layer by layer", rows, columns_of(rows[0]))
+    shown = "one slot, device by device" if faded else "one slot, layer by layer"
+    print_table("one round, stage by stage" if options.uplink == PLANNED else shown, rows, columns_of(rows[0]))
     print(page)
 
 
@@ -120,8 +128,12 @@ def _experiment(options: Options) -> Experiment:
     if faded and options.layer is not None:
         raise ConfigError("--layer was given, but receivers for fading take no trained layer; leave it out")
     if options.uplink is not None:
-        check_choice("uplink", options.uplink, receiver_names())
-        if not faded:
+        check_choice("uplink", options.uplink, [*receiver_names(), PLANNED])
+        if options.uplink == PLANNED and (faded or options.layer is not None):
+            raise ConfigError(
+                f"--uplink {PLANNED} has a plan in white noise only, and no layer; leave --channel and --layer out"
+            )
+        if not faded and options.uplink != PLANNED:
             raise ConfigError(f"--uplink {options.uplink} is a receiver for fading; add --channel fading")
     given = () if options.uplink is None else ("uplink.name",)
     name = options.uplink or ("ideal" if faded else "amp-da-net")
@@ -146,6 +158,18 @@ def _layer_by_layer(
     )
     trace = trace_slot(layer, counts, popularity, snr_db=options.snr_db, slot=options.slot, seed=options.seed)
     return rows_of(trace), write_explanation(trace, out, text=text, command=command, config=config)
+
+
+def _planned(options: Options, out: Path, command: str, config: dict[str, Any]) -> tuple[list[dict[str, Any]], Path]:
+    from aircomp.report.explain import planned_round, write_plan
+
+    rows, nmse = planned_round(snr_db=options.snr_db, num_active=options.num_active, seed=options.seed)
+    text = (
+        f"{options.num_active} devices each send an update of which every number is as large as every other on average, at a "
+        f"transmit SNR of {options.snr_db:g} dB. The base station plans the stages of a round by the noise of those before. "
+        f"Modulo stages come where one device alone is heard well. The error of the mean in this round is {nmse:.3g}."
+    )
+    return rows, write_plan(rows, out, text=text, command=command, config=config)
 
 
 def _faded(

@@ -1,4 +1,4 @@
-"""A look inside the learned decoder: one slot, layer by layer."""
+"""A look inside the learned decoder, one slot layer by layer; and at the plan of a refined round, stage by stage."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,12 +8,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.channel.awgn import transmit
+from aircomp.channel.awgn import Awgn, transmit
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.decoders.rounding import round_to_sum
 from aircomp.encode.codebook import count
 from aircomp.layer.communication import CommunicationLayer
+from aircomp.link import Link
 from aircomp.measure.fields import label_of
 from aircomp.measure.metrics import count_accuracy
 from aircomp.report.figures import bars, heatmap, lines
@@ -164,3 +165,42 @@ def most_telling(truth: Int[Tensor, " codewords"], suspicion: Float[Tensor, " co
     sent = truth.argsort(descending=True, stable=True)[: int((truth > 0).sum())].tolist()
     suspected = suspicion.argsort(descending=True).tolist()
     return [*sent, *(j for j in suspected if j not in sent)][:SHOWN]
+
+
+# ── the plan of a refined round ──────────────────────────────────────────────────────────────────────────────────────
+
+PARAMETERS, ROUNDS, SHARED = 6000, 3, 0.2
+"""Of drawn updates; rounds, of which the last is shown; correlation of any two updates."""
+
+
+def planned_round(*, snr_db: float, num_active: int, seed: int) -> tuple[list[Row], float]:
+    """Send drawn updates with `refined-analog`; return the stages of the last round, and its error."""
+    link, shape = Link("refined-analog", Awgn(snr_db, "transmit"), seed=seed), (num_active + 1, PARAMETERS)
+    shared, own = SHARED**0.5, (1 - SHARED) ** 0.5
+    drawn = [rngs.generator(seed, "explained updates", index) for index in range(ROUNDS)]
+    updates = [shared * torch.randn(shape[1], generator=rng) + own * torch.randn(shape, generator=rng) for rng in drawn]
+    sent = [link.send(each[1:], each[0]) for each in updates][-1]
+    values = sent.broadcast.values
+    cells = [None, *values["cells"].tolist()]
+    rows = [
+        {
+            "stage": stage,
+            "sends": "the update" if cell is None else "the update times b, modulo a lattice",
+            "numbers": number,
+            "share_of_energy": share,
+            "b": cell,
+        }
+        for stage, (number, share, cell) in enumerate(
+            zip(values["numbers"].tolist(), values["shares"].tolist(), cells, strict=True)
+        )
+    ]
+    return rows, sent.nmse
+
+
+def write_plan(rows: list[Row], out: Path, *, text: str, command: str, config: dict[str, Any]) -> Path:
+    """Write the page."""
+    table = table_of("Stage by stage", rows, list(rows[0]))
+    section = Section(
+        "One round, stage by stage", text, (), (table,), (command,), {"result.json": "result.json"}, config
+    )
+    return write_page(out / "report.html", "The plan of a round", [section])
