@@ -28,7 +28,7 @@ TAPS = ((2, 0, 4, 1), (1, 1, 1, 2))
 """g: what each output multiplies the symbols with, the newest first."""
 MEMORY = len(TAPS[0]) - 1
 CELL = 0.311
-"""Mean square of the remainder of what is uniform over a cell; of a cube of the same volume it is .373."""
+"""Mean square of the remainder of what is uniform over a cell; of a cube of the same volume it is .417."""
 LONGEST = 1024
 """Numbers of a sequence: so many keep what is remembered for the way back within a processor's cache."""
 
