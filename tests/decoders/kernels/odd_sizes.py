@@ -55,11 +55,12 @@ def main(library: Path, variant: str) -> int:
                 weights += [strewn(filters, kernel, filters, seed=3), strewn(filters, seed=4)]
                 weights += [strewn(1, kernel, filters, seed=5), strewn(1, seed=6)]
                 table = torch.lgamma(torch.arange(1.0, 30.0))
-                options = {"temperature": 1.1, "reach": reach, "log_factorials": table, "gate": 0.5}
-                native.refined_moments(R, V, rate.log(), rate, weights=weights if filters else (), **options)
                 if filters:
                     options = {"gate": 0.5, "limit": 1e9, "weights": weights[::2]}
                     native.estimate(R, V, (R, V), (rate, rate), **options)
+                y, z, v = (strewn(slots, 19, seed=seed + i) for i in range(3))
+                net = native.NetLayer(1.1, 0.2, 0.9, 1e9, 1.1, reach, table, 0.5, weights if filters else ())
+                native.layer(strewn(codewords, 19, seed=7), y, V[:, :1], (R, V, z, v), (rate.log(), rate), net)
                 calls += 2
             native.count_moments(R, V, rate.log(), rate, temperature=1.1, largest=reach)
             calls += 1

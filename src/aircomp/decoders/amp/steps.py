@@ -113,21 +113,8 @@ def pass_messages(
     beta: Tensor | float = 1.0,
 ) -> tuple[AmpState, Float[Tensor, "slots codewords"], Float[Tensor, "slots codewords"]]:
     """Run the output block and the pseudo-channel that it leads to; return the state, R and V."""
-    if not native.ready(y, s.x_hat, noise_var, book.rows):
-        s = output_block(s, y, book, noise_var, gamma, eta)
-        return s, *pseudo_channel(s, y, book, noise_var, beta)
-    found = native.pass_messages(
-        book.rows,
-        y,
-        noise_var,
-        (s.x_hat, s.nu),
-        (s.z, s.v),
-        gain=float(gamma),
-        damping=float(eta),
-        precision=float(beta),
-        limit=MAX_STATE,
-    )
-    return replace(s, z=found.z, v=found.v), found.R, found.V
+    s = output_block(s, y, book, noise_var, gamma, eta)
+    return s, *pseudo_channel(s, y, book, noise_var, beta)
 
 
 def iterate(

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from aircomp.common.checks import check_choice
 from aircomp.common.snr import SnrReference
-from aircomp.common.threads import spread
+from aircomp.common.threads import even_slices, spread
 from aircomp.decoders.amp.prior import reach_for, variance
 from aircomp.decoders.amp.steps import MIN_NOISE, AmpState, PreparedCodebook, iterate
 from aircomp.decoders.base import MAX_DEVICES, check_codebook
@@ -32,7 +32,7 @@ from aircomp.decoders.estimate.round_estimate import RoundEstimate, estimate_rou
 from aircomp.decoders.estimate.round_fit import MAX_STEPS, MIN_RATE
 from aircomp.decoders.side import FIRST_ITERATIONS, slot_rates
 
-CHUNK = 65_536  # counts decoded at a time (512 slots of 128 codewords): bounds the temporaries, changes nothing else
+CHUNK = 131_072  # at most so many counts at a time (1,024 slots of 128 codewords): bounds the temporaries, no more
 # Passes over some of the slots settle noise and rates: over this many, or a sixteenth of the round.
 PILOT_SLOTS = 256
 # The first of them is told at least this share of the received power as noise: moments of a few hundred slots can leave too
@@ -160,7 +160,7 @@ class PilotEstimator:
         widest = float(noise_var.max() + (variance(rate, self.agreement) @ book.rows_squared).max())
         widest /= float(book.rows_squared.sum(1).min())  # a quiet codeword is seen through more noise
         reach = reach_for(widest, max_count=max(4, math.ceil(float(rate[0].sum()))))
-        chunks = [slice(first, first + chunk) for first in range(0, len(received), chunk)]
+        chunks = even_slices(len(received), chunk)
 
         def run(rows: slice) -> Tensor:
             noise, expected = noise_var[rows, None], rate if len(rate) == 1 else rate[rows]

@@ -454,8 +454,8 @@ typedef struct {
     vec mean, var, active;
 } activity_moments;
 
-INLINE activity_moments tempered_moments(const tempered *t, vec R, vec V, vec log_rate) {
-    vec precision = 1 / V, target = R + V * log_rate + 0.5f, rate = exponential(log_rate);
+INLINE activity_moments tempered_moments(const tempered *t, vec R, vec V, vec log_rate, vec rate) {
+    vec precision = 1 / V, target = R + V * log_rate + 0.5f;
     vec upper = at_most(target, pick(rate > R, rate, R) + 1), mode = all(1), height = (R - 0.5f) * precision + log_rate;
     const float ceiling = 1.14e26f; /* exp(MAX_EXPONENT) */
     outwards s;
@@ -554,53 +554,80 @@ static float *maps_of(const map *m, int num_filters) {
     return memset(maps, 0, size);
 }
 
-/* Moments of the counts and, with a network (filters > 0), the refined mean: the second half of a layer of GAMP-Net.
-   Returns zero, or one if there is no memory. */
-int NAME(refined_moments)(int64_t slots, int codewords, int own, int reach, int largest, float power, const float *growth,
-                    const float *decay, const float *log_factorial, const float *R_, const float *V_, const float *log_rate_,
-                    const float *activity_, float *mean_, float *var_, float *active_, int num_filters, int kernel, float gate,
-                    const float *const *weights, float *refined) {
+INLINE void add_up(int count, const float *numbers, double *sums) {
+    for (int j = 0; j < count; j++) sums[j] += numbers[j];
+}
+
+/* A layer of GAMP-Net, with a network (filters > 0) or without, one block of slots after the other: the state before it and
+   after it (refined, var, z_out, v_out), and what EM is told of these slots: sums of means, variances and activities of every
+   codeword, then that of the noise's energy. Returns one if there is no memory. */
+int NAME(layer)(int64_t slots, int codewords, int uses, int own, float gain, float damping, float precision, float limit,
+                const float *codebook, const float *y, const float *noise, const float *x_hat, const float *nu, const float *z,
+                const float *v, int reach, int largest, float power, const float *growth, const float *decay,
+                const float *log_factorial, const float *log_rate_, const float *activity_, int num_filters, int kernel,
+                float gate, const float *const *weights, float *refined, float *var_, float *z_out, float *v_out, double *sums) {
+    channel c = {gain, damping, precision, limit, 0, 1, 1};
     tempered t = {reach, largest, power, growth, decay, log_factorial};
     map m = map_of(codewords, kernel);
-    int64_t begin = first_of(&m);
-    float *features = NULL, *hidden = NULL, *deeper = NULL, *out = NULL;
-    if (num_filters) {
-        features = maps_of(&m, num_filters);
-        if (!features) return 1;
-        hidden = features + (int64_t)FEATURES * m.stride;
-        deeper = hidden + (int64_t)num_filters * m.stride;
-        out = deeper + (int64_t)num_filters * m.stride;
+    int64_t begin = first_of(&m), block = (int64_t)BLOCK_SLOTS * codewords;
+    book b;
+    void *opened = open_book(&b, codewords, uses, codebook);
+    float *features = opened ? maps_of(&m, num_filters) : NULL;
+    float *R_ = features ? malloc((2 * block + BLOCK_SLOTS + 3 * codewords) * sizeof(float)) : NULL;
+    if (!R_) {
+        free(features);
+        free(opened);
+        return 1;
     }
-    for (int64_t slot = 0; slot < slots; slot++) {
-        int64_t row = slot * codewords, prior = own ? row : 0;
-        for (int j = 0; j < codewords; j += WIDE) {
-            int left = codewords - j;
-            vec R = read(R_ + row + j, left, 0), V = read(V_ + row + j, left, 1);
-            activity_moments found = tempered_moments(&t, R, V, read(log_rate_ + prior + j, left, 0));
-            write(mean_ + row + j, left, found.mean);
-            write(var_ + row + j, left, found.var);
-            write(active_ + row + j, left, found.active);
+    float *V_ = R_ + block, *energy = V_ + block, *mean = energy + BLOCK_SLOTS, *active = mean + codewords, *rate = active + codewords;
+    float *hidden = features + (int64_t)FEATURES * m.stride, *deeper = hidden + (int64_t)num_filters * m.stride;
+    float *out = deeper + (int64_t)num_filters * m.stride;
+    for (int64_t first = 0; first < slots; first += BLOCK_SLOTS) {
+        int some = slots - first < BLOCK_SLOTS ? slots - first : BLOCK_SLOTS;
+        int64_t words = first * codewords, at = first * uses;
+        multiply(some, codewords, x_hat + words, codewords, b.rows, b.wide_uses, b.z_new);
+        pass_block(&b, &c, some, y + at, noise + first, x_hat + words, nu + words, z + at, v + at, z_out + at, v_out + at, R_, V_,
+                   energy);
+        for (int i = 0; i < some; i++) {
+            int64_t seen = (int64_t)i * codewords, row = words + seen, prior = own ? row : 0;
+            for (int j = 0; (own || !row) && j < codewords; j += WIDE)
+                write(rate + j, codewords - j, exponential(read(log_rate_ + prior + j, codewords - j, 0)));
+            for (int j = 0; j < codewords; j += WIDE) {
+                int left = codewords - j;
+                vec R = read(R_ + seen + j, left, 0), V = read(V_ + seen + j, left, 1);
+                activity_moments found = tempered_moments(&t, R, V, read(log_rate_ + prior + j, left, 0), read(rate + j, left, 1));
+                write(mean + j, left, found.mean);
+                write(var_ + row + j, left, found.var);
+                write(active + j, left, found.active);
+                if (!num_filters) continue;
+                float *to = features + begin + j;
+                write(to, left, R);
+                write(to + m.stride, left, square_root(V));
+                write(to + 2 * m.stride, left, found.mean);
+                write(to + 3 * m.stride, left, square_root(at_least(found.var, all(MIN_VARIANCE))));
+                write(to + 4 * m.stride, left, read(activity_ + prior + j, left, 0));
+            }
+            add_up(codewords, mean, sums);
+            add_up(codewords, var_ + row, sums + codewords);
+            add_up(codewords, active, sums + 2 * codewords);
+            sums[3 * codewords] += energy[i];
+            memcpy(refined + row, mean, codewords * sizeof(float));
             if (!num_filters) continue;
-            float *to = features + begin + j;
-            write(to, left, R);
-            write(to + m.stride, left, square_root(V));
-            write(to + 2 * m.stride, left, found.mean);
-            write(to + 3 * m.stride, left, square_root(at_least(found.var, all(MIN_VARIANCE))));
-            write(to + 4 * m.stride, left, read(activity_ + prior + j, left, 0));
-        }
-        if (!num_filters) continue;
-        standardise(codewords, log_rate_ + prior, features + 5 * m.stride + begin);
-        convolve(&m, features, FEATURES, weights[0], weights[1], hidden, num_filters, 1);
-        convolve(&m, hidden, num_filters, weights[2], weights[3], deeper, num_filters, 1);
-        convolve(&m, deeper, num_filters, weights[4], weights[5], out, 1, 0);
-        const float *doubt = features + 3 * m.stride + begin;
-        for (int j = 0; j < codewords; j++) {
-            float correction = out[begin + j];
-            correction = correction > MAX_CORRECTION ? MAX_CORRECTION : correction < -MAX_CORRECTION ? -MAX_CORRECTION : correction;
-            refined[row + j] = mean_[row + j] + gate * doubt[j] * correction;
+            if (own || !row) standardise(codewords, log_rate_ + prior, features + 5 * m.stride + begin);
+            convolve(&m, features, FEATURES, weights[0], weights[1], hidden, num_filters, 1);
+            convolve(&m, hidden, num_filters, weights[2], weights[3], deeper, num_filters, 1);
+            convolve(&m, deeper, num_filters, weights[4], weights[5], out, 1, 0);
+            const float *doubt = features + 3 * m.stride + begin;
+            for (int j = 0; j < codewords; j++) {
+                float correction = out[begin + j];
+                correction = correction > MAX_CORRECTION ? MAX_CORRECTION : correction < -MAX_CORRECTION ? -MAX_CORRECTION : correction;
+                refined[row + j] += gate * doubt[j] * correction;
+            }
         }
     }
+    free(R_);
     free(features);
+    free(opened);
     return 0;
 }
 

@@ -1,9 +1,9 @@
 """The kernels that decoding spends its time in, in C (beside this file), compiled when the package is installed.
 
     iterate            all iterations of GAMP (`aircomp.decoders.amp.steps`)
-    pass_messages      an iteration of message passing, with its products, up to the posterior (`aircomp.decoders.amp.steps`)
+    pass_messages      an iteration of the paper's network up to the posterior (`aircomp.decoders.net.amp_da_net`)
     poisson_moments    posterior moments of message passing (`aircomp.decoders.amp.prior`)
-    refined_moments    posterior moments of the network and its CNN (`tempered` and `cnn` of `aircomp.decoders.net`)
+    layer              a layer of GAMP-Net, with its sums for EM (`aircomp.decoders.net.blocks`)
     count_moments      posterior moments of the paper's network (`aircomp.decoders.net.count_table`)
     estimate           … and its CNN (`aircomp.decoders.net.amp_da_net`)
     settle             all iterations of AMP-DA (`aircomp.decoders.amp.amp_da`)
@@ -19,6 +19,8 @@ They are for single precision on the CPU without gradients; for all else callers
 import ctypes
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -34,9 +36,12 @@ _SIGNATURES = {
     "pass_messages": (_int, [_long, _int, _int, *[_float] * 5, _int, _int, *[_pointer] * 12]),
     "iterate": (_int, [_long, *[_int] * 5, _float, _float, *[_pointer] * 10]),
     "poisson_moments": (None, [_long, _int, _int, _int, _float, *[_pointer] * 7]),
-    "refined_moments": (
+    "layer": (
         _int,
-        [_long, *[_int] * 4, _float, *[_pointer] * 10, _int, _int, _float, _pointer, _pointer],
+        [
+            *(_long, *[_int] * 3, *[_float] * 4, *[_pointer] * 7, _int, _int, _float, *[_pointer] * 5),
+            *(_int, _int, _float, *[_pointer] * 6),
+        ],
     ),
     "count_moments": (None, [_long, *[_int] * 3, _float, *[_pointer] * 8]),
     "estimate": (_int, [_long, *[_int] * 4, _float, _float, *[_pointer] * 8]),
@@ -244,50 +249,79 @@ def poisson_moments(
     return mean, var
 
 
-def refined_moments(
-    R: Float[Tensor, "slots codewords"],
-    V: Float[Tensor, "slots codewords"],
-    log_rate: Float[Tensor, "#slots codewords"],
-    activity: Float[Tensor, "#slots codewords"],
-    *,
-    temperature: float,
-    reach: int,
-    log_factorials: Float[Tensor, " counts"],
-    gate: float = 0.0,
-    weights: Sequence[Tensor] = (),
-) -> tuple[Float[Tensor, "slots codewords"], ...]:
-    """Return mean, variance and activity of counts, and the mean that the CNN refines; see `aircomp.decoders.net.blocks`.
+@dataclass(frozen=True)
+class NetLayer:
+    """What a layer of GAMP-Net computes with, whichever the slots; see `aircomp.decoders.net.blocks`."""
+
+    gain: float
+    damping: float
+    precision: float
+    limit: float
+    """Of z, either side of zero."""
+    temperature: float
+    """Of the posterior."""
+    reach: int
+    """Counts summed either side of a mode."""
+    log_factorials: Float[Tensor, " counts"]
+    """Of all modes, from zero."""
+    gate: float = 0.0
+    """How much of the CNN's correction is taken."""
+    weights: Sequence[Tensor] = ()
+    """Weight and bias of its convolutions, weights as [filters, kernel, channels]; none for a layer without."""
+
+    @cached_property
+    def steps(self) -> list[Tensor]:
+        """What weights are multiplied with on the way up to a count, and on the way down from it."""
+        counts = torch.arange(len(self.log_factorials) + self.reach).to(self.log_factorials)
+        growth, decay = counts.pow(-1 / self.temperature), counts.pow(1 / self.temperature)
+        decay[1] = 0.0  # no step of the slab leads down from one
+        return [growth, decay, self.log_factorials]
+
+    @cached_property
+    def network(self) -> list[Tensor]:
+        """The weights, row by row."""
+        return [weight.contiguous() for weight in self.weights]
+
+
+def layer(
+    codebook: Float[Tensor, "codewords uses"],
+    y: PerUse,
+    noise_var: Float[Tensor, "slots 1"],
+    state: tuple[PerCodeword, PerCodeword, PerUse, PerUse],
+    prior: tuple[Float[Tensor, "#slots codewords"], Float[Tensor, "#slots codewords"]],
+    net: NetLayer,
+) -> tuple[tuple[PerCodeword, PerCodeword, PerUse, PerUse], Float[Tensor, " sums"]]:
+    """Run a layer of GAMP-Net; return the state after it, and sums over the slots for EM.
+
+    The sums are of means, variances and activities of every codeword, and of the noise's energy.
 
     Args:
-        R: Pseudo-observations.
-        V: Their variances, positive.
-        log_rate: Logarithm of the rates.
-        activity: What was believed of it.
-        temperature: Of the posterior.
-        reach: Counts summed either side of a mode.
-        log_factorials: Of all modes, from zero.
-        gate: How much of the CNN's correction is taken.
-        weights: Weight and bias of its convolutions, weights as [filters, kernel, channels]; none for a layer without.
+        codebook: One codeword a row.
+        y: The received signal.
+        noise_var: Of every slot.
+        state: Means and variances of the counts, z and v.
+        prior: Logarithm of the rates, and what was believed of the activity.
+        net: The layer.
     """
-    own, priors = _priors(len(R), log_rate, activity)
-    power, counts = 1 / temperature, torch.arange(len(log_factorials) + reach).to(R)
-    growth, decay = counts.pow(-power), counts.pow(power)
-    decay[1] = 0.0  # no step of the slab leads down from one
-    given = _in_rows(growth, decay, log_factorials, R, V, *priors)
-    mean, var, active, refined = (R.new_empty(R.shape) for _ in range(4))
-    network = _in_rows(*weights)
+    own, priors = _priors(len(y), *prior)
+    given, before, priors = _in_rows(codebook, y, noise_var), _in_rows(*state), _in_rows(*priors)
+    x_hat, nu, z, v = (torch.empty(t.shape, dtype=t.dtype) for t in state)
+    sums = torch.zeros(3 * len(codebook) + 1, dtype=torch.float64)
     failed = _call(
-        "refined_moments",
-        *(*R.shape, own, reach, len(log_factorials) - 1, power),
-        *_addresses(*given, mean, var, active),
-        *((len(weights[0]), weights[0].shape[1]) if weights else (0, 1)),
-        gate,
-        (ctypes.c_void_p * 6)(*_addresses(*network)),
-        refined.data_ptr(),
+        "layer",
+        *(len(y), *codebook.shape, own, net.gain, net.damping, net.precision, net.limit),
+        *_addresses(*given, *before),
+        *(net.reach, len(net.log_factorials) - 1, 1 / net.temperature),
+        *_addresses(*net.steps, *priors),
+        *((len(net.network[0]), net.network[0].shape[1]) if net.network else (0, 1)),
+        net.gate,
+        (ctypes.c_void_p * 6)(*_addresses(*net.network)),
+        *_addresses(x_hat, nu, z, v),
+        sums.data_ptr(),
     )
     if failed:
-        raise MemoryError(f"there is no memory for the network's maps of {R.shape[1]} codewords")
-    return mean, var, active, refined if weights else mean
+        raise MemoryError(f"there is no memory for a layer's maps of {len(codebook)} codewords")
+    return (x_hat, nu, z, v), sums
 
 
 def count_moments(

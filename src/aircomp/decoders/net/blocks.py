@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aircomp.decoders.amp.prior import MAX_EXPONENT, Moments
-from aircomp.decoders.amp.steps import MIN_NOISE, AmpState, PreparedCodebook, pass_messages
+from aircomp.decoders.amp.steps import MAX_STATE, MIN_NOISE, AmpState, PreparedCodebook, pass_messages
 from aircomp.decoders.kernels import native
 from aircomp.decoders.net.cnn import Cnn, Workspace
 from aircomp.decoders.net.tempered import CountTable, tempered_posterior
@@ -103,31 +103,48 @@ def message_passing(
     return pass_messages(s, y, book, belief.noise_var.clamp(min=MIN_NOISE), k.gain, k.damping, k.precision)
 
 
-def refined_posterior(
-    R: Float[Tensor, "slots codewords"],
-    V: Float[Tensor, "slots codewords"],
-    belief: Belief,
-    k: Scalars,
-    table: CountTable,
-    cnn: Cnn | None,
-    workspace: Workspace,
-) -> tuple[Moments, Float[Tensor, "slots codewords"]]:
-    """Return the posterior moments of the counts and their refined mean; by one compiled kernel where it serves."""
-    if not native.serves(R, V, belief.log_rate, belief.activity):
-        post = tempered_posterior(R, V, belief.log_rate, k.temperature, table)
-        return post, post.mean if cnn is None else refine(post, R, V, belief, k, cnn, workspace)
-    *moments, refined = native.refined_moments(
-        R,
-        V,
-        belief.log_rate,
-        belief.activity,
+def net_layer(k: Scalars, table: CountTable, cnn: Cnn) -> native.NetLayer:
+    """Return what the compiled kernel computes a layer with."""
+    return native.NetLayer(
+        gain=float(k.gain),
+        damping=float(k.damping),
+        precision=float(k.precision),
+        limit=MAX_STATE,
         temperature=float(k.temperature),
         reach=table.reach,
         log_factorials=table.log_factorials,
         gate=float(k.cnn_gate),
-        weights=() if cnn is None else cnn.by_channel(R),
+        weights=cnn.by_channel(table.log_factorials),
     )
-    return Moments(*moments), refined
+
+
+def run_layer(
+    s: AmpState,
+    y: Float[Tensor, "slots uses"],
+    belief: Belief,
+    *,
+    book: PreparedCodebook,
+    k: Scalars,
+    table: CountTable,
+    cnn: Cnn,
+    compiled: native.NetLayer | None,
+    workspace: Workspace,
+) -> tuple[AmpState, Evidence]:
+    """Run a layer on a chunk, by one compiled kernel where there is one; return its state and what it tells EM."""
+    if compiled is None:
+        s, R, V = message_passing(s, y, book, belief, k)
+        post = tempered_posterior(R, V, belief.log_rate, k.temperature, table)
+        x_hat = refine(post, R, V, belief, k, cnn, workspace)
+        return replace(s, x_hat=x_hat, nu=post.var), gather(post, s, y, belief)
+    noise, state, prior = (
+        belief.noise_var.clamp(min=MIN_NOISE),
+        (s.x_hat, s.nu, s.z, s.v),
+        (belief.log_rate, belief.activity),
+    )
+    state, sums = native.layer(book.rows, y, noise, state, prior, compiled)
+    size = s.x_hat.shape[1]
+    mean, var, activity, energy = sums[None].split([size, size, size, 1], dim=1)
+    return AmpState(*state), _evidence(mean, var, activity, energy, belief)
 
 
 def refine(
@@ -174,9 +191,15 @@ def gather(post: Moments, s: AmpState, y: Float[Tensor, "slots uses"], belief: B
     share = noise / (noise + s.v)
     energy = (torch.addcmul(s.v, share, (y - s.z).square()) * share).mean(1, keepdim=True)
     # in double precision: the same whatever the chunk
-    sums = (t.sum(0, keepdim=True, dtype=torch.float64) for t in (*post, energy, belief.noise_var))
+    mean, var, activity, noise = (t.sum(0, keepdim=True, dtype=torch.float64) for t in (*post, energy))
+    return _evidence(mean, var, activity, noise, belief)
+
+
+def _evidence(mean: OneRow, var: OneRow, activity: OneRow, energy: Float[Tensor, "1 1"], belief: Belief) -> Evidence:
+    """Add what was believed."""
+    before = belief.noise_var.sum(0, keepdim=True, dtype=torch.float64)
     rate = belief.log_rate.exp().sum(0, keepdim=True, dtype=torch.float64) if belief.own_rates else None
-    return Evidence(*sums, rate_before=rate, num_slots=len(y))
+    return Evidence(mean, var, activity, energy, before, rate_before=rate, num_slots=len(belief.noise_var))
 
 
 def pool(parts: Sequence[Evidence]) -> Evidence:

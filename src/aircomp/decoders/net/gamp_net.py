@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
 from aircomp.common.snr import SnrReference
-from aircomp.common.threads import spread, whole_cores
+from aircomp.common.threads import even_slices, spread, whole_cores
 from aircomp.decoders.amp.prior import reach_for
 from aircomp.decoders.amp.steps import MIN_NOISE, AmpState, PreparedCodebook, start
 from aircomp.decoders.base import BaseDecoder, Decoded, Observation, check_codebook, check_received
@@ -29,14 +29,12 @@ from aircomp.decoders.heard import hear, noise_per_slot
 from aircomp.decoders.kernels import native
 from aircomp.decoders.net.blocks import (
     Belief,
-    Evidence,
     Scalars,
     expectation_maximisation,
-    gather,
     initial_belief,
-    message_passing,
+    net_layer,
     pool,
-    refined_posterior,
+    run_layer,
 )
 from aircomp.decoders.net.cnn import Cnn, Workspace
 from aircomp.decoders.net.tempered import CountTable
@@ -45,7 +43,7 @@ from aircomp.decoders.settings import GampNetSettings
 
 log = logging.getLogger(__name__)
 
-CHUNK = 512  # slots decoded at a time by a thread: bounds the temporaries, changes nothing else
+CHUNK = 1024  # slots decoded at a time, at most, by a thread: bounds the temporaries, changes nothing else
 
 
 CNN_GATE = 0.85  # ζ at the start, the paper's (Sec. III-E)
@@ -161,9 +159,9 @@ class GampNet(nn.Module):
         rate = torch.atleast_2d(rate)
         if len(received) == 0 or not rate.any():  # nobody sends; zero, but still part of autograd's graph
             return NetOutput(0 * (received @ codebook.mT), rate.sum(1).mean(), noise_var)
-        book, scalars = PreparedCodebook.of(codebook, by_codeword=not native.ready(received)), self.scalars(received)
-        step = chunk or len(received)
-        chunks = [slice(first, first + step) for first in range(0, len(received), step)]
+        compiled = native.ready(received, codebook, rate, noise_var)
+        book, scalars = PreparedCodebook.of(codebook, by_codeword=not compiled), self.scalars(received)
+        chunks = even_slices(len(received), chunk or len(received))
         signals, own = [received[rows] for rows in chunks], len(rate) > 1
         rates = [_by_codeword(rate[rows] if own else rate) for rows in chunks]
         states = [start(y, r) for y, r in zip(signals, rates, strict=True)]
@@ -172,36 +170,19 @@ class GampNet(nn.Module):
         tables = _tables(states, book, noise_var, rate, scalars)
         # several may decode with one network at a time, but only one trains it
         workspace = self._workspace if torch.is_grad_enabled() else Workspace()
-        for i, (k, table) in enumerate(zip(scalars, tables, strict=True)):
-            layer = partial(self._layer, i, book=book, k=k, table=table, workspace=workspace)
+        for k, table, each in zip(scalars, tables, self.cnn, strict=True):
+            cnn = cast(Cnn, each)
+            fast = net_layer(k, table, cnn) if compiled else None
+            layer = partial(run_layer, book=book, k=k, table=table, cnn=cnn, compiled=fast, workspace=workspace)
             states, parts = zip(*spread(layer, states, signals, beliefs), strict=True)
             learn = partial(
                 expectation_maximisation, evidence=pool(parts), k=k, log_total=log_total, hold_noise=hold_noise
             )
-            # one row for all slots is too little work to be shared
-            beliefs = spread(learn, beliefs) if own else list(map(learn, beliefs))
+            beliefs = spread(learn, beliefs) if own else _learn_alike(learn, beliefs)
             if watch is not None:
                 watch(NetState.join([_seen(s, b) for s, b in zip(states, beliefs, strict=True)]))
         mean = torch.cat([s.x_hat for s in states])
         return NetOutput(mean, mean.sum(1).mean(), torch.cat([b.noise_var[:, 0] for b in beliefs]))
-
-    def _layer(
-        self,
-        index: int,
-        s: AmpState,
-        y: Float[Tensor, "slots uses"],
-        belief: Belief,
-        *,
-        book: PreparedCodebook,
-        k: Scalars,
-        table: CountTable,
-        workspace: Workspace,
-    ) -> tuple[AmpState, Evidence]:
-        """Run one layer on one chunk; return its state and what it tells EM."""
-        s, R, V = message_passing(s, y, book, belief, k)
-        cnn = cast(Cnn, self.cnn[index])
-        post, x_hat = refined_posterior(R, V, belief, k, table, cnn, workspace)
-        return replace(s, x_hat=x_hat, nu=post.var), gather(post, s, y, belief)
 
 
 class GampNetDecoder(BaseDecoder):
@@ -265,6 +246,13 @@ class GampNetDecoder(BaseDecoder):
                 high,
                 num_active,
             )
+
+
+def _learn_alike(learn: Callable[[Belief], Belief], beliefs: Sequence[Belief]) -> list[Belief]:
+    """Learn once what all chunks share: rates, activities, and by how much the noise moves."""
+    whole = learn(replace(beliefs[0], noise_var=torch.cat([b.noise_var for b in beliefs])))
+    sizes = [len(b.noise_var) for b in beliefs]
+    return [replace(whole, noise_var=part) for part in whole.noise_var.split(sizes)]
 
 
 def _seen(s: AmpState, belief: Belief) -> NetState:
