@@ -6,6 +6,7 @@ python tests/fuzz/fuzz_run.py --only files-0-17          one case again, with al
 
 import argparse
 import os
+import pkgutil
 import shlex
 import sys
 import tempfile
@@ -26,7 +27,7 @@ import fuzz_studies
 from fuzz_case import Case, Forked, Outcome, Place, verdict
 from fuzz_material import make_material, use_tiny_scale
 
-from aircomp.cli import COMMANDS
+import aircomp.cli
 
 KINDS = {
     "arguments": fuzz_arguments.make,
@@ -68,8 +69,8 @@ def warm_up() -> None:
 
     torch.set_num_threads(1)
     assert matplotlib.figure
-    for command in COMMANDS:
-        import_module(f"aircomp.cli.{command}")
+    for module in pkgutil.iter_modules(aircomp.cli.__path__, "aircomp.cli."):
+        import_module(module.name)
     use_tiny_scale()
 
 

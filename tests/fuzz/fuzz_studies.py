@@ -53,7 +53,10 @@ def _challenge(name: str, rng: random.Random) -> Case:
         told[rng.choice(list(told))] = odd_value(rng)
     told = mutated(rng, told) if rng.random() < 0.4 else told
     task = rng.choice([[], [], [], ["--task", "training"]])
-    text = emit(bearable(told)).encode("utf-8", "surrogatepass")
+    told = bearable(told)
+    if task and isinstance(told, dict) and isinstance(told.get("settings"), dict):
+        told["settings"].setdefault("rounds", 1)  # many by default
+    text = emit(told).encode("utf-8", "surrogatepass")
     return Case(name, [*ARENA, *task, "--challenge", "c.toml", "--out", "out"], prepare=_writes("c.toml", text))
 
 
@@ -123,7 +126,7 @@ def odd_jobs(rng: random.Random, directory: Path) -> None:
             damage(rng, one)
         case 2:
             one.write_bytes(mutated_json(rng, one.read_text()))
-        case _:
+        case _ if directory.name != "reproduce":  # of which every kind of job has fields of its own
             forge(rng, one)
 
 
@@ -134,10 +137,8 @@ def forge(rng: random.Random, path: Path) -> None:
     content = json.loads(path.read_text())
     key = content.pop("key")
     content.pop("checksum")
-    if rng.random() < 0.5:
-        content["rows"] = mutated(rng, content["rows"])
-    else:
-        content = mutated(rng, content)
+    told = mutated(rng, {name: content[name] for name in ("rows", "seconds")})
+    content = content | told if isinstance(told, dict) else {}
     path.write_text(json.dumps({"key": key, "checksum": _checksum(content)} | content))
 
 

@@ -10,6 +10,7 @@ from aircomp.common.arithmetic import kernels, switched_off
 from aircomp.errors import AirCompError, ArtefactError
 from aircomp.studies import jobs as jobs_module
 from aircomp.studies.jobs import Job, Workers, forecast, in_order, run_jobs, run_params
+from aircomp.studies.summary import over_seeds
 
 
 def add(job: Job, work: Path, trace: Path) -> dict:
@@ -139,6 +140,20 @@ def test_a_checksum_that_was_made_to_fit_does_not_hide_an_infinity(tmp_path):
     job.path(tmp_path).write_text(json.dumps(content | {"key": job.key, "checksum": jobs_module._checksum(content)}))
     with pytest.raises(ArtefactError, match="no rows of words and finite numbers"):
         job.payload(tmp_path)
+
+
+@pytest.mark.parametrize("seconds", [None, "x", -1, [1]])
+def test_a_checksum_that_was_made_to_fit_does_not_hide_a_time_that_is_none(seconds, tmp_path):
+    job = leaf(1)
+    job.keep(tmp_path, {"rows": [{"sum": 1}], "seconds": 0}, 0.0)
+    with pytest.raises(ArtefactError, match=r"says that its job took .* seconds; delete it"):
+        job.keep(tmp_path, {"rows": [{"sum": 1}], "seconds": seconds}, 0.0)
+
+
+def test_a_word_is_not_averaged(tmp_path):
+    found = [({"scheme": "analog"}, {"rows": [{"nmse": value}]}) for value in (0.5, "small")]
+    with pytest.raises(ArtefactError, match="a finished job of analog has nmse = the str 'small'; expected a number"):
+        over_seeds(found, ("scheme",), ("nmse",))
 
 
 def test_a_key_tells_what_computes(monkeypatch):

@@ -234,7 +234,7 @@ def summary(found: Sequence[tuple[Row, Payload]], fields: Sequence[str]) -> list
     rows = []
     for row in over_seeds(whole, (*PLACE, "ours"), fields):
         done = measured[_place(row)]
-        told = "; ".join(dict.fromkeys(each["side_information"] for each in done if "side_information" in each))
+        told = "; ".join(dict.fromkeys(str(each["side_information"]) for each in done if "side_information" in each))
         rows.append(_without_empty(row) | {"side_information": told, "seeds": len(done)})
     return rows
 
@@ -246,7 +246,7 @@ def _place(row: Row) -> tuple[Any, ...]:
 def _with_words(payload: Payload) -> Payload:
     """Tell side information in one line; a federated run has it as a list."""
     rows = [
-        row | {"side_information": ", ".join(told) or "none"}
+        row | {"side_information": ", ".join(map(str, told)) or "none"}
         if isinstance(told := row.get("side_information"), list)
         else row
         for row in payload["rows"]

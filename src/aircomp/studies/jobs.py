@@ -21,6 +21,7 @@ from typing import Any, Literal
 import aircomp
 from aircomp.common.arithmetic import arithmetic_identity
 from aircomp.common.artefact import config_hash, read_json, read_toml, write_json
+from aircomp.common.checks import describe
 from aircomp.common.interrupt import deferred
 from aircomp.common.results import Row, plain
 from aircomp.data.images import data_directory, locate
@@ -166,7 +167,9 @@ def _checksum(content: Payload) -> str:
 
 
 def _check_rows(path: Path, content: Payload) -> None:
-    rows = content.get("rows")
+    rows, seconds = content.get("rows"), content.get("seconds")
+    if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        raise ArtefactError(f"{path} says that its job took {describe(seconds)} seconds; {REMEDY}")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) and _is_plain(row) for row in rows):
         raise ArtefactError(f"{path} has no rows of words and finite numbers, which every job finds; {REMEDY}")
 

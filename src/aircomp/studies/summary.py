@@ -4,7 +4,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from aircomp.common.checks import describe
 from aircomp.common.results import Row
+from aircomp.errors import ArtefactError
 
 WITHIN = {"two points": 0.02, "five points": 0.05}
 """How far below perfect aggregation an accuracy still counts as working."""
@@ -30,6 +32,9 @@ def over_seeds(found: Iterable[tuple[Row, Any]], by: Sequence[str], fields: Sequ
         row: Row = dict(zip(by, key, strict=True)) | {"seeds": len(same)}
         for name in fields:
             values = [each[name] for each in same if each.get(name) is not None]
+            if words := [value for value in values if not isinstance(value, int | float)]:
+                place = ", ".join(map(str, key))
+                raise ArtefactError(f"a finished job of {place} has {name} = {describe(words[0])}; expected a number")
             row[name] = statistics.fmean(values) if values else None
             row[f"{name}_std"] = statistics.stdev(values) if len(values) > 1 else None
             row[f"{name}_values"] = [each.get(name) for each in same]
