@@ -3,7 +3,8 @@
     python tools/build_kernels.py            # beside their source, for a clone that is not installed
 
 Every source is compiled once for each class of processors that this compiler knows, and `choose.c` tells at load which of
-them this processor is. The library holds a hash of its sources, so that one of older sources is not used.
+them this processor is. The library holds a hash of its sources, so that one of older sources is not used, and ends with a
+hash of itself, so that a damaged one is not.
 """
 
 import hashlib
@@ -64,6 +65,8 @@ def build(root: Path, library: Path | None = None, extra: Sequence[str] = ()) ->
         choose = Path(scratch) / "choose.o"
         _run([*compiler, *FLAGS, *extra, *names, "-c", "-o", choose, folder / CHOOSE])
         _run([*compiler, *extra, "-shared", "-o", made, *objects, choose])
+        content = made.read_bytes()
+        made.write_bytes(content + hashlib.sha256(content).digest())  # a cut library is told before it is loaded
         made.replace(library)  # processes that use the old one keep it
     return built
 

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 FOLDER = Path(aircomp.__file__).parent / "decoders" / "kernels"
 LIBRARY = FOLDER / "kernels.library"  # no module of Python, which .so would be taken for
+DIGEST = hashlib.sha256().digest_size
+"""Bytes at the library's end that are a hash of those before."""
 HISTORY = "arithmetic.json"
 """File of a run's directory: what computed it, one entry for each that took part."""
 
@@ -41,10 +43,15 @@ class Kernels:
         variant: A class of processors; by default what this one is.
 
     Raises:
-        OSError: If there is no such library, or it was built from other sources.
+        OSError: If there is no such library, it is damaged, or it was built from other sources.
     """
 
     def __init__(self, library: Path, variant: str | None = None):
+        content = (
+            library.read_bytes() if library.is_file() else b""
+        )  # a pipe would hang, and loading half a library kills
+        if hashlib.sha256(content[:-DIGEST]).digest() != content[-DIGEST:]:
+            raise OSError(f"{library.name} is damaged")
         self._library = ctypes.CDLL(str(library))
         try:
             key, chosen = self._library.kernels_key, self._library.kernels_variant

@@ -1,5 +1,7 @@
 """The library of the kernels: built once, for several classes of processors, loaded from the package or not at all."""
 
+import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -51,12 +53,27 @@ def test_without_a_library_the_log_says_once_that_decoding_takes_longer(monkeypa
     assert "times as long: the package was installed without a C compiler" in said
 
 
-@pytest.mark.parametrize("content", [b"", b"no library", b"\x7fELF"])
-def test_a_damaged_library_is_not_used(monkeypatch, tmp_path, content):
+DAMAGE = {
+    "empty": lambda path, whole: path.write_bytes(b""),
+    "words": lambda path, whole: path.write_bytes(b"no library"),
+    "words with a hash": lambda path, whole: path.write_bytes(b"words" + hashlib.sha256(b"words").digest()),
+    "cut early": lambda path, whole: path.write_bytes(whole[:4096]),
+    "cut in the middle": lambda path, whole: path.write_bytes(whole[: len(whole) // 2]),
+    "cut late": lambda path, whole: path.write_bytes(whole[:-1]),
+    "other bytes": lambda path, whole: path.write_bytes(whole[:70_000] + b"\xff" + whole[70_001:]),
+    "a pipe": lambda path, whole: os.mkfifo(path),
+    "a directory": lambda path, whole: path.mkdir(),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_library_is_not_used(monkeypatch, tmp_path, caplog, damage):
     damaged = tmp_path / "kernels.so"
-    damaged.write_bytes(content)
+    DAMAGE[damage](damaged, arithmetic.LIBRARY.read_bytes())
     monkeypatch.setattr(arithmetic, "LIBRARY", damaged)
     assert arithmetic.kernels() is None
+    assert "install the package anew" in caplog.text
 
 
 def test_the_environment_switches_kernels_off(monkeypatch, caplog):
