@@ -199,3 +199,13 @@ def test_jobs_whose_worker_dies_are_run_again_and_hopeless_ones_end_in_a_sentenc
     assert (tmp_path / "2").exists()
     with pytest.raises(AirCompError, match=r"^job 99 lost its worker 4 times"):
         list(map_jobs(square, [99]))
+
+
+@pytest.mark.engines
+@pytest.mark.slow
+def test_a_cluster_that_computes_otherwise_is_told(own_ray, monkeypatch, caplog):
+    assert dict(map_jobs(abs, [-1])) == {-1: 1}
+    assert not caplog.messages
+    monkeypatch.setattr(ray_executor, "arithmetic_identity", lambda: "an abacus")  # in this process alone
+    assert dict(map_jobs(abs, [-1])) == {-1: 1}
+    assert "and this process with an abacus: who trains which device decides the last bits" in caplog.text

@@ -24,7 +24,7 @@ import fuzz_files
 import fuzz_objects
 import fuzz_presets
 import fuzz_studies
-from fuzz_case import Case, Forked, Outcome, Place, verdict
+from fuzz_case import SECONDS, Case, Forked, Outcome, Place, verdict
 from fuzz_material import make_material, use_tiny_scale
 
 import aircomp.cli
@@ -84,7 +84,9 @@ def describe(case: Case) -> str:
     return f"{' '.join(said)} aircomp {words}{f'  ({case.about})' if case.about else ''}".strip()
 
 
-def run_all(names: Sequence[str], root: Path, inputs: Path, jobs: int) -> Iterator[tuple[Case, Outcome, str | None]]:
+def run_all(
+    names: Sequence[str], root: Path, inputs: Path, jobs: int, seconds: float
+) -> Iterator[tuple[Case, Outcome, str | None]]:
     """Run cases, several at a time, and yield how each ended."""
     places = []
     for number in range(jobs):
@@ -93,7 +95,7 @@ def run_all(names: Sequence[str], root: Path, inputs: Path, jobs: int) -> Iterat
     waiting, running = list(reversed(names)), []
     while waiting or running:
         while waiting and len(running) < jobs:
-            running.append(Forked(make_case(waiting.pop()), places.pop()))
+            running.append(Forked(make_case(waiting.pop()), places.pop(), seconds))
         for process in list(running):
             outcome = process.poll()
             if outcome is not None:
@@ -126,6 +128,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="longest time of a case, on a busy machine more")
     parser.add_argument("--kind", choices=list(KINDS), help="only cases of this kind")
     parser.add_argument("--only", nargs="*", help="these cases, with all that they said")
     parser.add_argument("--log", type=Path, default=Path("fuzz.log"))
@@ -150,7 +153,7 @@ def main() -> None:
 def _run(names: Sequence[str], root: Path, inputs: Path, options: argparse.Namespace) -> Counter[str]:
     failed: Counter[str] = Counter()
     with open(options.log, "w", encoding="utf-8", errors="backslashreplace") as log:
-        for number, (case, outcome, wrong) in enumerate(run_all(names, root, inputs, options.jobs), 1):
+        for number, (case, outcome, wrong) in enumerate(run_all(names, root, inputs, options.jobs, options.seconds), 1):
             if options.only:
                 print(
                     f"{describe(case)}\nexit {outcome.code}, {outcome.seconds:.1f} s\n{outcome.out}\n{outcome.err}\n{wrong}"

@@ -213,9 +213,9 @@ def _members(protocol: type) -> list[str]:
 def _is_number(value: Any, kind: type) -> bool:
     if isinstance(value, bool):
         return False
-    if kind is int:
-        return isinstance(value, int) and -(2**63) <= value < 2**63  # as whole numbers travel and are kept
-    return isinstance(value, Real)
+    if kind is float:
+        return isinstance(value, Real)
+    return isinstance(value, int) and -(2**63) <= value < 2**63  # as whole numbers travel and are kept
 
 
 def _check_tensor(what: str, value: Any, kind: Any, sizes: dict[str, int], signed: bool) -> None:
