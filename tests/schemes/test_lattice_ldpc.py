@@ -61,6 +61,13 @@ def test_where_words_are_lost_soft_values_remain():
     assert error(done) < 0.2  # one: nothing arrived
 
 
+@pytest.mark.parametrize(("snr_db", "most"), [(-20.0, 1.1), (-10.0, 0.9), (0.0, 0.35)])
+def test_soft_values_behind_much_noise_are_not_those_of_the_dither(snr_db, most):
+    """What is usual of a level depends on the dither; one prior for all dithers leaves errors of 2.8, 2.0 and .43."""
+    _, done = rounds(snr_db, 2)
+    assert error(done) < most  # one: nothing arrived
+
+
 def test_words_in_two_coherence_blocks_keep_what_the_channel_tells():
     """A device may be silent in a part of such a word; the sum is then no codeword, and checks would tell what is wrong."""
     code = make_code(17, GRAPHS[0])

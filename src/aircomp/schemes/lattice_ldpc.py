@@ -12,7 +12,7 @@ may be silent, are not decoded.
 
 The abstract of the paper names non-binary LDPC codes and lattice modulation; the rest is derived here. Information symbols
 have few levels, so they are sent as points $a - \bar a$ of that many levels. Parity symbols have all $p$ points. The receiver
-knows the prior of a sum of levels, which a code for equally likely symbols does not use.
+knows the prior of a sum of levels, given the dither, which a code for equally likely symbols does not use.
 
 The rate follows the noise of the last round. Of the numbers of levels and the graphs that it can decode, the base station
 announces those with the least error; if it can decode none, those whose soft values have the least. It takes a word for
@@ -21,7 +21,8 @@ The first round has two levels and the lowest rate.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 import torch
 from jaxtyping import Bool, Float, Inexact, Int
@@ -61,6 +62,8 @@ LEVELS, CLIPS, LOUDER = (2, 3, 4, 5, 6, 7, 8), (1.0, 1.5, 2.0, 2.5, 3.0, 4.0), (
 information symbol over that of a parity symbol."""
 SPARE = 24
 """Checks that a code needs beyond the symbols that noise leaves open; with so many one word in fifty is lost."""
+DITHERS = 8
+"""Dithers that the base station tells apart: with a large one the upper of two levels is more likely."""
 WORDS = 256
 """Words that are decoded at a time."""
 
@@ -284,7 +287,8 @@ class LatticeLdpc(MeanScheme):
         block = carrier.of_slots(
             slot_blocks(air.slots, air.uses, csi.block_uses or air.num_uses)[air.rows].to(heard.device)
         )
-        sums, lost = self._sums(carrier.numbers_of(carrier.hear(heard)), scale, told.noise_var, number, block, of_round)
+        y, priors = carrier.numbers_of(carrier.hear(heard)), _priors(of_round.levels, take(private, of_round.chosen))
+        sums, lost = self._sums(y, scale, told.noise_var, number, block, priors, of_round)
         devices = number.unflatten(0, (of_round.words, LENGTH))[:, : of_round.code.graph.information].flatten()
         devices = devices[: len(of_round.levels.layers)]
         mean = of_round.levels.values(sums[: len(devices)] / devices.clamp(min=1)) * (devices > 0)
@@ -299,7 +303,14 @@ class LatticeLdpc(MeanScheme):
         return found, {name: torch.tensor(value, dtype=torch.float64) for name, value in memory.items()}
 
     def _sums(
-        self, heard: Tensor, scale: float, noise_var: float, number: Tensor, block: Tensor, of_round: LatticeRound
+        self,
+        heard: Tensor,
+        scale: float,
+        noise_var: float,
+        number: Tensor,
+        block: Tensor,
+        priors: Float[Tensor, "dithers levels"],
+        of_round: LatticeRound,
     ) -> tuple[Float[Tensor, " information"], float]:
         """Return the sum of every information symbol, and the share of words that were not decoded."""
         information = of_round.code.graph.information
@@ -307,9 +318,11 @@ class LatticeLdpc(MeanScheme):
         known = (torch.arange(of_round.words * information) < len(of_round.levels.layers)).unflatten(
             0, (-1, information)
         )
+        which = (of_round.levels.dither.to(heard.device) * DITHERS).long()
+        which = torch.nn.functional.pad(which, (0, known.numel() - len(which))).unflatten(0, (-1, information))
         parts = (part.unflatten(0, (of_round.words, LENGTH)).split(WORDS) for part in (heard, number, block))
-        for y, devices, blocks, sent in zip(*parts, known.split(WORDS), strict=True):
-            channel = self._channel(y, scale, noise_var, devices, of_round)
+        for y, devices, blocks, sent, dithers in zip(*parts, known.split(WORDS), which.split(WORDS), strict=True):
+            channel = self._channel(y, scale, noise_var, devices, dithers, priors, of_round)
             nothing = ~sent.to(channel.device)  # zeros behind the last parameter
             channel[:, :information][nothing] = torch.eye(channel.shape[2])[0].to(channel)
             words, right, beliefs = _decoded(channel, of_round.code, (blocks == blocks[:, :1]).all(dim=1))
@@ -321,7 +334,14 @@ class LatticeLdpc(MeanScheme):
         return torch.cat(found), lost / max(of_round.words, 1)
 
     def _channel(
-        self, heard: Tensor, scale: float, noise_var: float, number: Tensor, of_round: LatticeRound
+        self,
+        heard: Tensor,
+        scale: float,
+        noise_var: float,
+        number: Tensor,
+        dithers: Tensor,
+        priors: Float[Tensor, "dithers levels"],
+        of_round: LatticeRound,
     ) -> Float[Tensor, "words symbols prime"]:
         """Return the distribution of every residue, as the channel and the prior tell it."""
         prime, information = of_round.code.prime, of_round.code.graph.information
@@ -329,14 +349,15 @@ class LatticeLdpc(MeanScheme):
         centred = heard / loud + number * of_round.means.to(heard)
         channel = heard.new_zeros(*heard.shape, prime)
         channel[:, :, 0] = 1
-        equal = torch.full((prime,), 1 / prime, dtype=torch.float64)
-        for part, of_one in ((slice(information), of_round.prior), (slice(information, LENGTH), equal)):
+        equal = torch.full((1, prime), 1 / prime, dtype=torch.float64)
+        same = torch.zeros_like(number[:, information:], dtype=torch.int64)
+        for part, of_one, which in ((slice(information), priors, dithers), (slice(information, LENGTH), equal, same)):
             y, devices, told = centred[:, part], number[:, part], channel[:, part]
             noise = noise_var / float(loud[part][0]) ** 2
-            for count in devices.unique().tolist():
+            for count, place in product(devices.unique().tolist(), range(len(of_one))):
                 if count > 0:
-                    some = devices == count
-                    told[some] = residues(y[some], noise, sum_prior(of_one, int(count)), prime)
+                    some = (devices == count) & (which == place)
+                    told[some] = residues(y[some], noise, sum_prior(of_one[place], int(count)), prime)
         return channel
 
 
@@ -356,6 +377,14 @@ def _decoded(
     beliefs = channel.clone()
     words[some], right[some], beliefs[some] = ldpc.decode(channel[some], code)
     return words, right, beliefs
+
+
+def _priors(levels: Levels, own: Float[Tensor, " chosen"]) -> Float[Tensor, "dithers levels"]:
+    """Return how often each level occurs in the base station's own update with a dither."""
+    dithers = [torch.full_like(levels.dither, (i + 0.5) / DITHERS) for i in range(DITHERS)]
+    of_each = [replace(levels, dither=dither).quantize(own) for dither in dithers]
+    seen = torch.stack([torch.bincount(some, minlength=levels.count) + 1.0 for some in of_each]).double().cpu()
+    return seen / seen.sum(dim=1, keepdim=True)
 
 
 def _occurrences(own: Float[Tensor, " params"], levels: int, clip: float) -> Float[Tensor, " levels"]:
