@@ -24,10 +24,10 @@ def type_of(inputs, levels):
     return torch.stack([(inputs == level).sum(dim=1) for level in range(levels)], dim=1)
 
 
-def exchange(levels, snr_db, *, rule="mean", number=6, params=2000, **options):
+def exchange(levels, snr_db, *, rule="mean", readout="integers", number=6, params=2000, **options):
     settings = SchemeSettings(name="channelcomp", levels=levels, **options)
     given = torch.randn(number + 1, params, generator=torch.Generator().manual_seed(0))
-    link = Link(make_scheme(settings), Awgn(snr_db, "transmit"), rule, readout="integers")
+    link = Link(make_scheme(settings), Awgn(snr_db, "transmit"), rule, readout=readout)
     return communicate(link, given[0], given[1:], {}, 0)
 
 
@@ -75,9 +75,11 @@ def test_every_sum_is_counted_for_its_own_number_of_devices(rng):
 
 
 @pytest.mark.parametrize("levels", [2, 3, 4])
-@pytest.mark.parametrize("rule", ["mean", "coordinate-median"])
-def test_without_noise_every_rule_is_exact(levels, rule):
-    done = exchange(levels, float("inf"), rule=rule)
+@pytest.mark.parametrize(
+    ("rule", "readout"), [("mean", "auto"), ("mean", "integers"), ("coordinate-median", "integers")]
+)
+def test_without_noise_every_rule_is_exact(levels, rule, readout):
+    done = exchange(levels, float("inf"), rule=rule, readout=readout)
     sent = done.sent.reconstruction.sort(dim=0).values
     truth = sent.mean(0) if rule == "mean" else sent[2:4].mean(0)
     torch.testing.assert_close(done.update, truth, rtol=1e-5, atol=1e-6)

@@ -51,6 +51,17 @@ def test_the_bundled_networks_find_the_mean(snr_db):
     assert wrong < 0.1  # one: nothing arrived
 
 
+def test_an_snr_above_that_of_training_does_no_harm_and_one_below_gives_no_more_than_a_number():
+    wrong = {}
+    for snr_db in (30.0, float("inf"), -40.0):
+        done = exchange(make_scheme(SETTINGS), snr_db=snr_db)
+        truth = done.sent.reconstruction.mean(dim=0)
+        wrong[snr_db] = float((done.update - truth).square().sum() / truth.square().sum())
+        limits = 2.5 * float(done.private.square().mean().sqrt())
+        assert float(done.update.abs().max()) <= limits * 1.001
+    assert wrong[float("inf")] < 3 * wrong[30.0]  # 21 times as much if told of an SNR that no training had
+
+
 def test_a_device_knows_its_own_numbers_and_channel_alone():
     networks = NomographicNetworks(NomographicSettings(devices=3, fewest=3), seed=1)
     numbers, snr = torch.rand(3, 5, 1), torch.ones(3, 1)

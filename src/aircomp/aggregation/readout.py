@@ -15,6 +15,8 @@ MIN_DEVICES = 1e-3
 OPEN = 3.0
 """Variance of what is open in a slot at which half of the gap to the sum is taken. Fitted: `tools/fit_constants.py open`
 tries others on training rounds and prints the update NMSE of each."""
+CERTAIN = 0.01
+"""A soft count so near to an integer is certain."""
 
 MOST_STRETCH = 16.0
 """The most that a direction is lengthened by when calibrated: what is behind a weaker response is nearly all noise. Chosen in
@@ -131,6 +133,7 @@ def not_shrunk(
     independently by the round's popularity $\pi$, the mean of the soft counts: in a slot
     $(1 - 1/K)\|\pi Q\|^2 + \sum_j \pi_j \|q_j\|^2 / K$. Where slots tell much, devices are seen to agree more than that,
     and the mean of the integers has the energy. Each is too small where the other holds, so the larger one counts.
+    Slots whose counts are certain have their own energy: without noise nothing is lengthened.
     No mean of codewords is longer than the longest of them; soft counts that cancel would otherwise be lengthened at will.
 
     Args:
@@ -145,6 +148,8 @@ def not_shrunk(
         return update
     popularity, words = soft_counts.double().mean(0) / devices, codewords.double()
     together, apart = (popularity @ words).square().sum(), popularity @ words.square().sum(1)
-    independent = len(update) * float((1 - 1 / devices) * together + apart / devices)
+    open_ = ((soft_counts - soft_counts.round()).abs() > CERTAIN).any(1)
+    of_certain = float(update[~open_].double().square().sum())
+    independent = of_certain + int(open_.sum()) * float((1 - 1 / devices) * together + apart / devices)
     longest = math.sqrt(len(update) * float(words.square().sum(1).max()) / energy)
     return update * max(1.0, min(max(independent, certain) / energy, longest))

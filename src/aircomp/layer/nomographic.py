@@ -30,8 +30,9 @@ from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer.files import REMEDY, filled, read_layer, read_own_or_bundled, write_layer
 
 BUNDLED = ("weights", "nomographic")
-LEAST_SNR, MOST_SNR = 1e-3, 1e6
-"""Bounds of the SNR that a network sees; beyond them it is told of these."""
+LEAST_SNR, MOST_SNR = 1e-3, 1e3
+"""Bounds of the SNR that a network sees; beyond them it is told of these. The upper one is that of training: 20 dB, and a
+strong gain."""
 MOST_WEIGHTS = 1 << 24
 """What a file may claim."""
 

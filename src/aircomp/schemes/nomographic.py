@@ -149,7 +149,10 @@ class Nomographic(MeanScheme):
         """Let the base station's network find the mean."""
         of_round, form = self._round(broadcast), self.code.settings
         heard = in_phase(received).flatten()[: of_round.groups * form.uses].unflatten(0, (of_round.groups, form.uses))
-        mean = self.code.hear(heard / self._amplitude(of_round)).flatten()[: len(of_round.limits)] * of_round.limits
+        mean = self.code.hear(heard / self._amplitude(of_round)).flatten()[: len(of_round.limits)]
+        mean = (
+            mean.clamp(-1, 1) * of_round.limits
+        )  # as all numbers are; in more noise than that of training it may be far off
         if self.context.include_base_station:
             # the number of devices is not known: the middle of what the networks were trained for
             devices = (form.fewest + form.devices) / 2
