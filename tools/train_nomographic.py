@@ -1,7 +1,7 @@
 r"""Train nomographic networks, all of them together, and measure them.
 
     python tools/train_nomographic.py train src/aircomp/weights/nomographic
-    python tools/train_nomographic.py table            # two devices, four uses: mean, product, norm, maximum
+    python tools/train_nomographic.py table            # two devices, four uses: mean, product, norm, maximum; and fragments
 
 Numbers of a device are a common one and one of its own, Gaussian, of root mean square .4 together and clipped to ±1.
 Devices have gains of one, or in half of the batches Rayleigh gains whose phases they undo. The SNR of a device alone is
@@ -20,6 +20,8 @@ from aircomp.layer.nomographic import FUNCTIONS, NomographicCode, NomographicNet
 
 BUNDLED = NomographicSettings(devices=13, fewest=7, uses=3, width=24, receiver_width=64)
 """The example of the package: as many uses as a round of the digital link has for a parameter."""
+FRAGMENTS = NomographicSettings(shared=True, devices=13, fewest=7, inputs=20, uses=64, width=128, receiver_width=128)
+"""The shared form: one network for all devices, whole fragments in the slots of the digital link."""
 SPREAD = 0.4
 SNR_DB = (0.0, 10.0, 20.0)
 
@@ -99,13 +101,15 @@ def main() -> None:
         return
     print("| function | variance | gains | " + " | ".join(f"{snr_db:g} dB" for snr_db in SNR_DB) + " |")
     print("|---|---|---|---|---|---|")
-    for function in FUNCTIONS:
-        settings = NomographicSettings(function=function, width=64, receiver_width=64)  # pyright: ignore[reportArgumentType]
-        code = train(settings, chosen.steps)
+    forms = {name: NomographicSettings().changed(function=name) for name in FUNCTIONS} | {
+        "mean of fragments": FRAGMENTS
+    }
+    for name, settings in forms.items():
+        code = train(settings, chosen.steps, batch=256)
         for fading in (False, True):
             errors = [error(code, snr_db, fading=fading) for snr_db in SNR_DB]
             row = " | ".join(f"{e:.2g}" for e, _ in errors)
-            print(f"| {function} | {errors[0][1]:.2g} | {'Rayleigh' if fading else 'one'} | {row} |", flush=True)
+            print(f"| {name} | {errors[0][1]:.2g} | {'Rayleigh' if fading else 'one'} | {row} |", flush=True)
 
 
 if __name__ == "__main__":
