@@ -12,7 +12,8 @@ may be silent, are not decoded.
 
 The abstract of the paper names non-binary LDPC codes and lattice modulation; the rest is derived here. Information symbols
 have few levels, so they are sent as points $a - \bar a$ of that many levels. Parity symbols have all $p$ points. The receiver
-knows the prior of a sum of levels, given the dither, which a code for equally likely symbols does not use.
+knows the prior of a sum of levels, which a code for equally likely symbols does not use. There is no dither: with few levels
+it would leave more error than rounding does, and levels would be more alike in how often they occur.
 
 The rate follows the noise of the last round. Of the numbers of levels and the graphs that it can decode, the base station
 announces those with the least error; if it can decode none, those whose soft values have the least. It takes a word for
@@ -21,16 +22,14 @@ The first round has two levels and the lowest rate.
 """
 
 import math
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Inexact, Int
+from jaxtyping import Bool, Float, Inexact, Int, Real
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import slot_blocks
-from aircomp.common import rng as rngs
 from aircomp.decoders import ldpc
 from aircomp.decoders.digit_sums import sum_prior
 from aircomp.decoders.estimate.heard_pilots import in_phase
@@ -38,7 +37,7 @@ from aircomp.decoders.lattice_sums import residues, uncertainty
 from aircomp.encode.carrier import Carrier, amplitude_of_one, chosen_parameters, make_rotation, put, take
 from aircomp.encode.ldpc import GRAPHS, LENGTH, Code, make_code, prime_above
 from aircomp.errors import ConfigError
-from aircomp.quantize.levels import SMALLEST, Levels, layer_scales
+from aircomp.quantize.levels import SMALLEST, layer_scales, nearest_level
 from aircomp.schemes.base import (
     MEAN_ENERGY,
     NOISE_VAR,
@@ -57,13 +56,13 @@ from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round
 from aircomp.schemes.registry import scheme
 from aircomp.schemes.settings import LARGEST_PRIME, LatticeLdpcSettings
 
-LEVELS, CLIPS, LOUDER = (2, 3, 4, 5, 6, 7, 8), (1.0, 1.5, 2.0, 2.5, 3.0, 4.0), (0.25, 0.5, 1.0, 2.0)
+LEVELS, CLIPS, LOUDER = (2, 3, 4, 5, 6, 7, 8), (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0), (0.25, 0.5, 1.0, 2.0)
 """What the base station chooses from: levels, where they end over the root mean square of a layer, and the energy of an
 information symbol over that of a parity symbol."""
+TRIED = 3
+"""Ends of the levels that are tried for each number of them."""
 SPARE = 24
 """Checks that a code needs beyond the symbols that noise leaves open; with so many one word in fifty is lost."""
-DITHERS = 8
-"""Dithers that the base station tells apart: with a large one the upper of two levels is more likely."""
 WORDS = 256
 """Words that are decoded at a time."""
 
@@ -84,13 +83,18 @@ class LatticeRound:
     """What both sides derive from the broadcast."""
 
     chosen: Int[Tensor, " chosen"] | None
-    levels: Levels
+    limits: Float[Tensor, " chosen"]
+    """The outermost levels of every parameter."""
     prior: Float[Tensor, " levels"]
     code: Code
     words: int
     amplitudes: Float[Tensor, " symbols"]
     """Of every symbol of a word, before the common scale."""
     carrier: Carrier
+
+    def values(self, whole: Real[Tensor, "*batch chosen"]) -> Float[Tensor, "*batch chosen"]:
+        """Return what levels, or means of them, stand for."""
+        return (whole * (2 / (len(self.prior) - 1)) - 1).to(self.limits) * self.limits
 
     @property
     def means(self) -> Float[Tensor, " symbols"]:
@@ -155,11 +159,10 @@ class LatticeLdpc(MeanScheme):
             remembered(memory, NOISE_VAR),
             max(round(number), 1) if number else None,
         )
-        drawn = torch.rand(size, generator=rngs.generator(int(seed), "dither")).to(rms)
-        levels = Levels(plan.levels, rms * plan.clip, layers, drawn)
-        seen = torch.bincount(levels.quantize(base_update), minlength=plan.levels) + 1.0
+        scales = (rms * plan.clip).clamp(min=SMALLEST)
+        seen = torch.bincount(nearest_level(base_update / scales[layers], plan.levels), minlength=plan.levels) + 1.0
         values = {
-            "scales": rms * plan.clip,
+            "scales": scales,
             "prior": (seen / seen.sum()).float(),
             "rate": torch.tensor([plan.levels, plan.graph], dtype=torch.uint8),
             "louder": torch.tensor(plan.louder),
@@ -179,26 +182,23 @@ class LatticeLdpc(MeanScheme):
         fitting = [i for i, g in enumerate(GRAPHS) if -(-len(own) // g.information) * LENGTH <= room]
         graphs = fitting or [len(GRAPHS) - 1]
         if noise_var is None or num_devices is None:
-            clip = min(CLIPS, key=lambda c: _distortion(own, 2, c, self.settings.devices))
-            return Plan(2, graphs[0], clip, 1.0)
-        least, best = (False, math.inf), None
+            return Plan(2, graphs[0], _clips(own, 2)[0], 1.0)
+        least, best = (True, math.inf), Plan(LEVELS[0], graphs[0], CLIPS[0], 1.0)
         number = min(num_devices, self.settings.devices)
-        for levels in LEVELS:
-            prime = self.prime(levels)
-            if prime > LARGEST_PRIME and levels > LEVELS[0]:
-                break
-            clip = min(CLIPS, key=lambda c, q=levels: _distortion(own, q, c, number))
-            step = 2 * clip / (levels - 1)
-            of_level = _occurrences(own, levels, clip)
-            quantised = _distortion(own, levels, clip, number)
+        possible = [q for q in LEVELS if q == LEVELS[0] or self.prime(q) <= LARGEST_PRIME]
+        for levels, clip in ((q, c) for q in reversed(possible) for c in _clips(own, q)):
+            quantised, of_level = _distortion(own, levels, clip), _occurrences(own, levels, clip)
+            if (False, quantised) >= least:
+                continue
             for graph, louder in ((g, e) for g in reversed(graphs) for e in LOUDER):  # high rates take less time
                 decoded, variance = self._outcome(room, noise_var, number, of_level, graph, louder, len(own))
                 sent = min(room // LENGTH * GRAPHS[graph].information / max(len(own), 1), 1.0)
-                error = quantised + (0.0 if decoded else variance * (step / number) ** 2)
+                error = quantised + (0.0 if decoded else variance * (2 * clip / (levels - 1) / number) ** 2)
                 rank = (not decoded, sent * error + 1 - sent)
-                if best is None or rank < least:
+                if rank < least:
                     least, best = rank, Plan(levels, graph, clip, louder)
-        assert best is not None
+                if decoded and sent == 1:  # no other code of these levels has less error
+                    break
         return best
 
     def _outcome(
@@ -238,30 +238,29 @@ class LatticeLdpc(MeanScheme):
         chosen_graph, louder, prior = GRAPHS[graph], float(values["louder"]), values["prior"].double().cpu()
         words = min(-(-size // chosen_graph.information), air.room // LENGTH)
         chosen = chosen_parameters(values["seed"], size, words * chosen_graph.information)
-        drawn = torch.rand(size, generator=rngs.generator(int(values["seed"]), "dither")).to(values["scales"])
-        levels = Levels(number, values["scales"], take(self._layers(size), chosen), take(drawn, chosen))
+        limits = values["scales"][take(self._layers(size), chosen)]
         code = make_code(self.prime(number), chosen_graph)
         spread = torch.arange(number, dtype=torch.float64)
         variance = max(float(prior @ spread.square() - (prior @ spread) ** 2), 1e-3)
         amplitudes = torch.full((LENGTH,), ((code.prime**2 - 1) / 12) ** -0.5, dtype=torch.float64)
         amplitudes[: chosen_graph.information] = math.sqrt(louder / variance)
         carrier = carrier_of(self, air, words * LENGTH, LENGTH)
-        return LatticeRound(chosen, levels, prior, code, words, amplitudes, carrier)
+        return LatticeRound(chosen, limits, prior, code, words, amplitudes, carrier)
 
     def encode(
         self, messages: Float[Tensor, "devices params"], broadcast: Broadcast, csi: AtDevices, *, rng: torch.Generator
     ) -> Sent:
         """Send every word's information and parity as points."""
         of_round = self._round(broadcast)
-        carrier, air, levels = of_round.carrier, of_round.carrier.air, of_round.levels
-        whole = levels.quantize(take(messages, of_round.chosen))
+        carrier, air = of_round.carrier, of_round.carrier.air
+        whole = nearest_level(take(messages, of_round.chosen) / of_round.limits, len(of_round.prior))
         missing = of_round.words * of_round.code.graph.information - whole.shape[1]
         words = of_round.code.encode(torch.nn.functional.pad(whole, (0, missing)).unflatten(1, (of_round.words, -1)))
         points = ((words - of_round.means.to(words.device)) * of_round.amplitudes.to(words.device)).to(messages)
         slots = carrier.slots_of(points.flatten(1))
         scale = amplitude_of_one(slots)
         speaking = csi.speaking(air.slots, air.uses)
-        values = levels.values(whole)
+        values = of_round.values(whole)
         if speaking is not None:
             spoken = carrier.of_slots(speaking[:, air.rows]).unflatten(1, (of_round.words, LENGTH))
             values = values * spoken[:, :, : of_round.code.graph.information].flatten(1)[:, : values.shape[1]].to(
@@ -287,11 +286,10 @@ class LatticeLdpc(MeanScheme):
         block = carrier.of_slots(
             slot_blocks(air.slots, air.uses, csi.block_uses or air.num_uses)[air.rows].to(heard.device)
         )
-        y, priors = carrier.numbers_of(carrier.hear(heard)), _priors(of_round.levels, take(private, of_round.chosen))
-        sums, lost = self._sums(y, scale, told.noise_var, number, block, priors, of_round)
+        sums, lost = self._sums(carrier.numbers_of(carrier.hear(heard)), scale, told.noise_var, number, block, of_round)
         devices = number.unflatten(0, (of_round.words, LENGTH))[:, : of_round.code.graph.information].flatten()
-        devices = devices[: len(of_round.levels.layers)]
-        mean = of_round.levels.values(sums[: len(devices)] / devices.clamp(min=1)) * (devices > 0)
+        devices = devices[: len(of_round.limits)]
+        mean = of_round.values(sums[: len(devices)] / devices.clamp(min=1)) * (devices > 0)
         if self.context.include_base_station:
             mean = (mean * devices + take(private, of_round.chosen).to(mean)) / (devices + 1)
         memory = {NOISE_VAR: told.noise_var, NUM_DEVICES: told.num_active}
@@ -309,27 +307,22 @@ class LatticeLdpc(MeanScheme):
         noise_var: float,
         number: Tensor,
         block: Tensor,
-        priors: Float[Tensor, "dithers levels"],
         of_round: LatticeRound,
     ) -> tuple[Float[Tensor, " information"], float]:
         """Return the sum of every information symbol, and the share of words that were not decoded."""
         information = of_round.code.graph.information
         found, lost = [], 0
-        known = (torch.arange(of_round.words * information) < len(of_round.levels.layers)).unflatten(
-            0, (-1, information)
-        )
-        which = (of_round.levels.dither.to(heard.device) * DITHERS).long()
-        which = torch.nn.functional.pad(which, (0, known.numel() - len(which))).unflatten(0, (-1, information))
+        known = (torch.arange(of_round.words * information) < len(of_round.limits)).unflatten(0, (-1, information))
         parts = (part.unflatten(0, (of_round.words, LENGTH)).split(WORDS) for part in (heard, number, block))
-        for y, devices, blocks, sent, dithers in zip(*parts, known.split(WORDS), which.split(WORDS), strict=True):
-            channel = self._channel(y, scale, noise_var, devices, dithers, priors, of_round)
+        for y, devices, blocks, sent in zip(*parts, known.split(WORDS), strict=True):
+            channel = self._channel(y, scale, noise_var, devices, of_round)
             nothing = ~sent.to(channel.device)  # zeros behind the last parameter
             channel[:, :information][nothing] = torch.eye(channel.shape[2])[0].to(channel)
             words, right, beliefs = _decoded(channel, of_round.code, (blocks == blocks[:, :1]).all(dim=1))
             soft = beliefs[:, :information] @ torch.arange(channel.shape[2], dtype=channel.dtype, device=channel.device)
             sums = torch.where(right[:, None], words[:, :information].to(soft), soft)
             # a wrong word may hold sums that so many devices cannot have
-            found.append(sums.minimum(devices[:, :information] * (of_round.levels.last)).flatten())
+            found.append(sums.minimum(devices[:, :information] * (len(of_round.prior) - 1)).flatten())
             lost += int((~right).sum())
         return torch.cat(found), lost / max(of_round.words, 1)
 
@@ -339,8 +332,6 @@ class LatticeLdpc(MeanScheme):
         scale: float,
         noise_var: float,
         number: Tensor,
-        dithers: Tensor,
-        priors: Float[Tensor, "dithers levels"],
         of_round: LatticeRound,
     ) -> Float[Tensor, "words symbols prime"]:
         """Return the distribution of every residue, as the channel and the prior tell it."""
@@ -349,15 +340,14 @@ class LatticeLdpc(MeanScheme):
         centred = heard / loud + number * of_round.means.to(heard)
         channel = heard.new_zeros(*heard.shape, prime)
         channel[:, :, 0] = 1
-        equal = torch.full((1, prime), 1 / prime, dtype=torch.float64)
-        same = torch.zeros_like(number[:, information:], dtype=torch.int64)
-        for part, of_one, which in ((slice(information), priors, dithers), (slice(information, LENGTH), equal, same)):
+        equal = torch.full((prime,), 1 / prime, dtype=torch.float64)
+        for part, of_one in ((slice(information), of_round.prior), (slice(information, LENGTH), equal)):
             y, devices, told = centred[:, part], number[:, part], channel[:, part]
             noise = noise_var / float(loud[part][0]) ** 2
-            for count, place in product(devices.unique().tolist(), range(len(of_one))):
+            for count in devices.unique().tolist():
                 if count > 0:
-                    some = (devices == count) & (which == place)
-                    told[some] = residues(y[some], noise, sum_prior(of_one[place], int(count)), prime)
+                    some = devices == count
+                    told[some] = residues(y[some], noise, sum_prior(of_one, int(count)), prime)
         return channel
 
 
@@ -379,24 +369,19 @@ def _decoded(
     return words, right, beliefs
 
 
-def _priors(levels: Levels, own: Float[Tensor, " chosen"]) -> Float[Tensor, "dithers levels"]:
-    """Return how often each level occurs in the base station's own update with a dither."""
-    dithers = [torch.full_like(levels.dither, (i + 0.5) / DITHERS) for i in range(DITHERS)]
-    of_each = [replace(levels, dither=dither).quantize(own) for dither in dithers]
-    seen = torch.stack([torch.bincount(some, minlength=levels.count) + 1.0 for some in of_each]).double().cpu()
-    return seen / seen.sum(dim=1, keepdim=True)
-
-
 def _occurrences(own: Float[Tensor, " params"], levels: int, clip: float) -> Float[Tensor, " levels"]:
-    """Return how often each level occurs, with the dither averaged out."""
-    exact = ((own / clip + 1) * ((levels - 1) / 2)).clamp(0, levels - 1)
-    below = exact.floor().clamp(max=levels - 2).long()
-    upper = exact - below
-    found = torch.bincount(below, 1 - upper, minlength=levels) + torch.bincount(below + 1, upper, minlength=levels)
-    return ((found + 1) / (found.sum() + levels)).cpu().double()
+    """Return how often each level occurs."""
+    found = torch.bincount(nearest_level(own / clip, levels), minlength=levels) + 1.0
+    return (found / found.sum()).cpu().double()
 
 
-def _distortion(own: Float[Tensor, " params"], levels: int, clip: float, number: int) -> float:
-    """Return what quantisation leaves of a mean: what is clipped, and the dither of so many devices."""
-    clipped = float((own.abs() - clip).clamp(min=0).square().mean()) if len(own) else 0.0
-    return clipped + (2 * clip / (levels - 1)) ** 2 / 12 / number
+def _clips(own: Float[Tensor, " params"], levels: int) -> list[float]:
+    """Return the outermost levels with the least error, and then wider ones: more symbols have the usual level."""
+    best = min(CLIPS, key=lambda clip: _distortion(own, levels, clip))
+    return [clip for clip in CLIPS if clip >= best][:TRIED]
+
+
+def _distortion(own: Float[Tensor, " params"], levels: int, clip: float) -> float:
+    """Return what rounding to levels leaves of an update."""
+    rounded = nearest_level(own / clip, levels) * (2 * clip / (levels - 1)) - clip
+    return float((rounded - own).square().mean()) if len(own) else 0.0
