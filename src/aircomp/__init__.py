@@ -40,6 +40,9 @@ _PUBLIC = {
     "arena": "aircomp.studies.call",
     "sweep": "aircomp.studies.call",
     "transmit": "aircomp.channel.awgn",
+    "Recording": "aircomp.channel.sigmf",
+    "read_sigmf": "aircomp.channel.sigmf",
+    "write_sigmf": "aircomp.channel.sigmf",
     "make_decoder": "aircomp.schemes.digital.decoders",
     "decoder_names": "aircomp.schemes.digital.decoders",
     "Decoded": "aircomp.decoders.base",
@@ -82,6 +85,7 @@ __all__ = [
     "Local",
     "Mean",
     "MeanScheme",
+    "Recording",
     "Scheme",
     "Sent",
     "Server",
@@ -103,18 +107,21 @@ __all__ = [
     "metrics",
     "pick_layer",
     "plot",
+    "read_sigmf",
     "scheme",
     "simulate",
     "split",
     "sweep",
     "transmit",
     "uplink_names",
+    "write_sigmf",
 ]
 
 if TYPE_CHECKING:
     from aircomp.aggregation.rules import aggregate, aggregator_names
     from aircomp.channel.awgn import Awgn, transmit
     from aircomp.channel.fading import Fading
+    from aircomp.channel.sigmf import Recording, read_sigmf, write_sigmf
     from aircomp.data.clients import split
     from aircomp.decoders.base import Decoded
     from aircomp.device.settings import CorruptionSettings as Corruption

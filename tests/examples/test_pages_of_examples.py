@@ -10,7 +10,7 @@ import aircomp
 import aircomp.testing
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ("tabular", "regression", "characters", "lora", "unequal_clients", "own_loop")
+EXAMPLES = ("tabular", "regression", "characters", "lora", "unequal_clients", "own_loop", "recorded_gains")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

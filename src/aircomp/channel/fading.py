@@ -24,6 +24,7 @@ from aircomp.channel.base import AtDevices, AtReceiver, Csi, Offsets
 from aircomp.channel.beams import choose_beams, heard_through
 from aircomp.channel.places import NEAREST, Layout, check_places, on_disc
 from aircomp.channel.power import Belief, control_power
+from aircomp.channel.recorded import RecordedGains, draw_recorded, load_gains
 from aircomp.channel.settings import (
     COHERENT,
     SILENCING,
@@ -32,6 +33,7 @@ from aircomp.channel.settings import (
     ErrorSettings,
     FadingSettings,
     PowerSettings,
+    RecordedSettings,
     StandardSettings,
 )
 from aircomp.channel.signal import Gains, Signal, slot_blocks
@@ -120,9 +122,11 @@ class Fading:
         return self.settings.block_slots * SLOT_USES
 
     @property
-    def belief(self) -> Belief:
+    def belief(self) -> Belief | RecordedGains:
         """The law of what devices believe."""
         s = self.settings
+        if isinstance(s, RecordedSettings):
+            return load_gains(s)
         return Belief(s.direct, s.errors.csi_correlation, s.path_loss, s.places)
 
     def sound(self, num_devices: int, num_uses: int, *, rng: torch.Generator) -> Csi:
@@ -207,7 +211,13 @@ class Fading:
         """Draw many devices, or fewer in rounds of a usual size where those of a round share a beam."""
         rng = fixed_generator("gain model")
         if self.power.control == "beamforming":
-            return draw(self.settings, *_MODEL_ROUND, rng=rng)
+            devices, blocks = _MODEL_ROUND
+            if isinstance(self.settings, RecordedSettings):
+                devices = min(devices, len(load_gains(self.settings).path_gain))
+            return draw(self.settings, devices, blocks, rng=rng)
+        if isinstance(self.settings, RecordedSettings):  # all that the file has
+            users, blocks, _ = load_gains(self.settings).small.shape
+            return draw(self.settings, users, blocks, rng=rng)
         devices = _MODEL_STANDARD if isinstance(self.settings, StandardSettings) else _MODEL_DEVICES
         return draw(self.settings.model_copy(update={"antennas": 1}), devices, 1, rng=rng)
 
@@ -243,7 +253,13 @@ def draw(settings: BlockFadingSettings, num_devices: int, blocks: int, *, rng: t
     pairs = torch.view_as_complex(numbers.unflatten(2, (-1, 2)).contiguous()) / math.sqrt(2)
     error, gains = pairs[:, :, 0], pairs[:, :, _ERRORS // 2 : _ERRORS // 2 + antennas]
     position = on_disc(distance.sqrt(), 2 * math.pi * angle)
-    if isinstance(settings, StandardSettings):
+    path_gain = distance.sqrt().clamp(min=NEAREST) ** -settings.path_loss
+    if isinstance(settings, RecordedSettings):
+        path_gain, small = draw_recorded(
+            settings, num_devices, blocks, seed=int(own[0, 5] * 2**31) if num_devices else 0
+        )
+        path_gain, small = path_gain.to(distance), small.to(gains)
+    elif isinstance(settings, StandardSettings):
         small = draw_standard(
             settings.model,
             *gains.shape,
@@ -254,7 +270,6 @@ def draw(settings: BlockFadingSettings, num_devices: int, blocks: int, *, rng: t
     else:
         small = _correlated(gains, settings.neighbours, settings.places)
         small = _with_direct_path(small, settings.direct, angle, turn)
-    path_gain = distance.sqrt().clamp(min=NEAREST) ** -settings.path_loss
     if settings.places > 1:
         each = Layout(settings.places, settings.path_loss).gains(position)
         path_gain = each.mean(dim=1)

@@ -28,6 +28,7 @@ from scipy import integrate, special
 from torch import Tensor
 
 from aircomp.channel.places import Layout
+from aircomp.channel.recorded import RecordedGains
 from aircomp.channel.settings import USUAL_THRESHOLD, Inversion, PowerSettings
 from aircomp.errors import ConfigError
 
@@ -61,7 +62,7 @@ class Belief:
         return Layout(self.access_points, self.path_loss).mean_inverse
 
 
-def threshold_of(settings: Inversion, belief: Belief) -> float:
+def threshold_of(settings: Inversion, belief: Belief | RecordedGains) -> float:
     """Return the threshold of inversion: as set, or the smallest that keeps the peak.
 
     Raises:
@@ -72,7 +73,8 @@ def threshold_of(settings: Inversion, belief: Belief) -> float:
 
     def excess(log_g: float) -> float:
         g = math.exp(log_g)
-        return -10 * math.log10(g * belief.mean_inverse(g) * belief.mean_inverse_path) - peak_db
+        inverse = belief.mean_inverse(g) * belief.mean_inverse_path
+        return -10 * math.log10(g * inverse) - peak_db if inverse else math.inf  # a file may have no gain so large
 
     peak_db, grid = settings.peak_db, np.linspace(math.log(1e-6), math.log(3.0), 120)
     above = [excess(x) for x in grid]
@@ -91,7 +93,7 @@ def threshold_of(settings: Inversion, belief: Belief) -> float:
 
 def control_power(
     settings: PowerSettings,
-    belief: Belief,
+    belief: Belief | RecordedGains,
     believed: Complex[Tensor, "devices blocks"],
     path_gain: Float[Tensor, " devices"],
     chosen: Bool[Tensor, "devices blocks"] | None = None,
@@ -117,10 +119,15 @@ def control_power(
         case "inversion":
             assert isinstance(settings, Inversion)
             threshold = threshold_of(settings, belief)
-            level = (belief.mean_inverse(threshold) * belief.mean_inverse_path) ** -0.5
+            inverse = belief.mean_inverse(threshold) * belief.mean_inverse_path
+            if not inverse:
+                raise ConfigError(
+                    f"power.threshold = {threshold:g}: no gain of the file is so large; give a smaller one"
+                )
+            level = inverse**-0.5
             strong = believed.abs().square() >= threshold
-            inverse = (root * believed).where(strong, torch.ones_like(believed)).reciprocal()
-            return level * inverse * strong, level * one
+            undone = (root * believed).where(strong, torch.ones_like(believed)).reciprocal()
+            return level * undone * strong, level * one
         case "common":
             gain = root * believed
             level = gain.abs().amin(dim=0)

@@ -1,10 +1,11 @@
 """Settings of the channel: which one, how noisy, what fades, and how devices choose their power."""
 
+from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from aircomp.common.settings import Settings, Tagged
+from aircomp.common.settings import Settings, Tagged, absolute
 from aircomp.common.snr import SnrReference
 
 LOWEST_SNR_DB, HIGHEST_SNR_DB = -100.0, 200.0
@@ -50,7 +51,8 @@ class ChannelSettings(Tagged):
 
     kind: str = "awgn"
     """awgn: white Gaussian noise and gains of one, the paper's. fading: complex gains that stay for a block of slots,
-    Rayleigh or Rician. standard: such gains by the models of 3GPP TR 38.901, with the extra `sionna`."""
+    Rayleigh or Rician. standard: such gains by the models of 3GPP TR 38.901, with the extra `sionna`. recorded: gains from
+    a file."""
     snr_db: float = Field(default=10.0, ge=LOWEST_SNR_DB, le=HIGHEST_SNR_DB)
     """Signal-to-noise ratio in decibels; the paper uses 0, 3, 5, 10, 15 and 20."""
     snr_reference: SnrReference = "round"
@@ -163,6 +165,26 @@ class StandardSettings(BlockFadingSettings):
     def direct(self) -> float:
         """Power of the direct path over that of the scattered ones."""
         return direct_power(self.model)
+
+
+class RecordedSettings(BlockFadingSettings):
+    """Gains from a file, say of a ray tracer: the devices of a round are users of the file, drawn at random."""
+
+    kind: Literal["recorded"] = "recorded"
+    gains: Path
+    """A .npy file of complex numbers [users, blocks, antennas], or [users, antennas] for gains that never change. The mean
+    power over the file is taken for one. Where a base station has more antennas than `antennas`, the first ones count."""
+
+    _absolute = field_validator("gains")(absolute)
+
+    @model_validator(mode="after")
+    def _of_the_file(self) -> "RecordedSettings":
+        if self.path_loss or self.errors.csi_correlation < 1:
+            raise ValueError(
+                "path_loss and errors.csi_correlation were given with gains from a file; leave them out, because the file "
+                "has the path loss, and devices know the gains of a file exactly"
+            )
+        return self
 
 
 COHERENT = ("inversion", "phase", "common", "beamforming")

@@ -64,7 +64,10 @@ KINDS = {
     "layers": Kind(_PAGE),
     "cost": Kind(_PAGE),
     "report": Kind(("report.html",), ("report.html",)),
-    "export": Kind(("decoder.onnx", "decoder.pt2"), ("decoder.onnx", "decoder.pt2")),
+    "export": Kind(
+        ("decoder.onnx", "decoder.pt2", "device_*.sigmf-*", "received.sigmf-*"),
+        ("decoder.onnx", "decoder.pt2", "received.sigmf-meta"),
+    ),
 }
 """Commands that write directories."""
 
