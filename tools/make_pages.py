@@ -50,17 +50,37 @@ standard deviation, and `<field>_values` holds the value of each seed.
 
 def commands() -> str:
     """Return the page of the command line: the help of every command."""
-    parts = [COMMANDS_INTRODUCTION]
+    parts, said = [COMMANDS_INTRODUCTION], set()
     for name, what in COMMANDS.items():
         calls = [[name, word] for word in WORDS.get(name, ())] or [[name]]
         parts.append(f"## aircomp {name}\n\n{what[0].upper()}{what[1:]}.\n")
-        parts += [f"```text\n{help_of(call)}\n```\n" for call in calls]
+        for call in calls:
+            groups = help_of(call).split("\n\n")
+            titles = [title_of(group) for group in groups]
+            again = [title for title in titles if title in said]
+            shown = [group for group, title in zip(groups, titles, strict=True) if title not in said]
+            parts.append("```text\n" + "\n\n".join(shown) + "\n```\n")
+            if name in SHARING:
+                said |= set(titles) & SHARED
+                if again:
+                    parts.append(f"And the groups of [aircomp simulate](#aircomp-simulate): {', '.join(again)}.\n")
     return "\n".join(parts)
+
+
+def title_of(group: str) -> str:
+    """Return what a group of flags is called in the help of a command, say `data`; nothing for other paragraphs."""
+    found = re.match(r" (\S+) options\n", group)
+    return found[1] if found else ""
 
 
 WORDS = {name: ("digits",) for name in ("simulate", "collect", "central")}
 WORDS |= {"data": ("list", "fetch")}
 """What follows a command before its flags: a preset, or each of its subcommands."""
+
+SHARING = ("simulate", "central", "collect")
+"""Commands with the settings of an experiment: the page has the groups that they share once."""
+SHARED = {name for name, field in Experiment.model_fields.items() if isinstance(getattr(Experiment(), name), Settings)}
+SHARED |= {"uplink.quantize"}
 
 COMMANDS_INTRODUCTION = """# Command line
 

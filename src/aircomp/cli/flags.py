@@ -157,7 +157,8 @@ def _flags(settings: Settings, hidden: Collection[str] = (), prefix: str = "") -
         if isinstance(settings, Tagged) and name == settings.TAG:
             kind = Literal[tuple(settings.alternatives())]  # pyright: ignore[reportInvalidTypeForm] (known only here)
             help_text = settings.group().model_fields[name].description
-        fields[name] = (kind, Field(default=value, description=help_text))
+        # tyro would keep the source's line breaks beside those of the terminal
+        fields[name] = (kind, Field(default=value, description=" ".join((help_text or "").split())))
     return create_model(type(settings).__name__, __doc__=type(settings).__doc__, **fields)
 
 
