@@ -17,25 +17,24 @@ SLOT_SNR_DB, SLOT_DEVICES, SLOTS = 5.0, 10, 512
 COLUMNS = ("uplink", "snr_db", "test_accuracy_last5", "test_accuracy", "stability", "count_accuracy", "update_nmse")
 
 
+LOW_FIELDS = ("test_accuracy_last5", "count_accuracy", "update_nmse", "channel_uses_per_parameter", "energy_per_device")
+"""What is averaged over the seeds at low SNR."""
+
+
 @dataclass(frozen=True)
 class Low:
     """The runs at low SNR."""
 
     snr_db: float
-    rows: dict[str, Row]
-    """By what was done differently."""
-
-    @property
-    def table(self) -> list[Row]:
-        """The rows, each with its name."""
-        return [{"contender": name} | row for name, row in self.rows.items()]
+    rows: Sequence[Row]
+    """A scheme each, over several seeds: exact updates first, the paper's baseline second."""
 
 
 def sections_of(
     rows: Sequence[Row], curves: Mapping[str, Sequence[Sequence[float]]], low: Low, seed: int, command: str
 ) -> list[Section]:
     """Return the page: a slot, who finds the counts, what is learned, and low SNR."""
-    return [_slot(seed), _counts(rows), _training(rows, curves, command), _low(low, rows)]
+    return [_slot(seed), _counts(rows), _training(rows, curves, command), _low(low)]
 
 
 def _slot(seed: int) -> Section:
@@ -60,7 +59,10 @@ def slot_finding(trace: Trace) -> str:
     right = sent - int((trace.truth - trace.decoded).clamp(min=0).sum())
     return (
         f"{sent} devices sent a codeword each at the same time, at {SLOT_SNR_DB:g} dB. From the one noisy sum the decoder "
-        f"found {right} of the {sent} rightly. Over all {SLOTS} slots it finds {trace.round_accuracy[-1]:.0%} of the counts."
+        f"found {right} of the {sent} rightly. Over all {SLOTS} slots it finds {trace.round_accuracy[-1]:.0%} of the counts. "
+        "The decoder is the paper's, and the choices were drawn from an uneven popularity; the next figure has rounds "
+        "of digits. A soft count is an expectation. The counts of a slot are rounded together, so that they add up to the "
+        "estimated number of devices."
     )
 
 
@@ -118,33 +120,27 @@ def training_finding(rows: Sequence[Row]) -> str:
     )
 
 
-def _low(low: Low, rows: Sequence[Row]) -> Section:
-    perfect = next(row for row in rows if row["uplink"] == "perfect")
-    shown = [*low.table, {"contender": "no radio errors"} | perfect]
-    title = f"The same decoder at {low.snr_db:g} dB"
-    drawn = bars_of(shown, "contender", [], "test_accuracy_last5", title)
-    table = table_of(
-        title,
-        shown,
-        ("contender", "test_accuracy_last5", "count_accuracy", "update_nmse", "channel_uses_per_parameter"),
-    )
-    return Section(
-        "Where the method matters: low SNR",
-        low_finding(low),
-        present([drawn]),
-        (table,),
-        (),
-        {"low-snr.json": "low-snr.json"},
-    )
+def _low(low: Low) -> Section:
+    title = f"Four schemes at {low.snr_db:g} dB, and exact updates"
+    drawn = bars_of(low.rows, "contender", [], "test_accuracy_last5", title)
+    table = table_of(title, list(low.rows), ("contender", "seeds", *LOW_FIELDS))
+    links = {"low-snr.json": "low-snr.json"}
+    return Section("Where the scheme matters: low SNR", low_finding(low), present([drawn]), (table,), (), links)
 
 
 def low_finding(low: Low) -> str:
-    """Compare the two ways to use the decoder."""
-    (name, before), (other, after) = low.rows.items()
-    points = 100 * (after["test_accuracy_last5"] - before["test_accuracy_last5"])
+    """Compare the schemes with exact updates, and the best with the paper's baseline."""
+    exact, baseline, *_ = low.rows
+    best = max(low.rows[1:], key=lambda row: row["test_accuracy_last5"])
+    points = [100 * (a - b) for a, b in zip(best[_VALUES], baseline[_VALUES], strict=True)]
+    name, other = best["contender"], baseline["contender"]
+    ends = {row["contender"]: f"{row['test_accuracy_last5']:.1%}" for row in low.rows}
     return (
-        f"At {low.snr_db:g} dB the noise is stronger than the signal. The same decoder ends at "
-        f"{before['test_accuracy_last5']:.1%} with {name}, and at {after['test_accuracy_last5']:.1%} with {other}: "
-        f"{points:+.1f} points at the same channel uses and energy. The difference is side information, an unbiased mean, "
-        "and fewer slots that are sent more often."
+        f"At {low.snr_db:g} dB the noise is stronger than the signals of all devices together. {name} ends at {ends[name]}, "
+        f"{other} at {ends[other]}, and exact updates without a radio at {ends[exact['contender']]}. With equal seeds {name} "
+        f"differs from {other} by {min(points):+.1f} to {max(points):+.1f} points, at the same channel uses and energy. Bars "
+        f"are means of {exact['seeds']} seeds, and lines their standard deviation."
     )
+
+
+_VALUES = "test_accuracy_last5_values"

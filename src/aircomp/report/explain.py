@@ -24,6 +24,8 @@ from aircomp.schemes.digital.drawn import drawn_choices
 
 SHOWN = 12
 """Codewords in the figures: those that were sent, then those that the decoder suspected most."""
+LEAST_DRAWN = 0.05
+"""Devices: a codeword with a smaller count, true or decoded, has no bar that could be seen."""
 
 
 PerStep = Float[Tensor, " steps"]
@@ -79,7 +81,8 @@ def trace_slot(
 
 def decoded_figure(trace: Trace) -> Figure:
     """Draw what was sent in the slot beside what was decoded."""
-    shown = most_telling(trace.truth, trace.estimates[1:].amax(0))
+    seen = torch.maximum(trace.truth, trace.decoded).float().maximum(trace.estimates[-1])
+    shown = [j for j in most_telling(trace.truth, trace.estimates[1:].amax(0)) if seen[j] >= LEAST_DRAWN]
     names = [f"#{j}" for j in shown]
     truth = [(n, float(trace.truth[j])) for n, j in zip(names, shown, strict=True)]
     soft = [(n, float(trace.estimates[-1, j])) for n, j in zip(names, shown, strict=True)]
