@@ -1,4 +1,6 @@
-"""What `make docs` does to pages beside mkdocs: formulas become MathML, which browsers draw without a script."""
+"""What `make docs` does beside mkdocs: formulas become MathML, which browsers draw without a script, and the search leaves
+out dated notebooks of experiments.
+"""
 
 import html
 import re
@@ -8,6 +10,13 @@ from latex2mathml.converter import convert
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\(\(|\[)(.*?)\\[)\]]</\1>', re.DOTALL)
 """A formula as the extension arithmatex leaves it."""
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # Any: a page of mkdocs, which not all of us install
+    """Keep what was tried once out of the search."""
+    if page.file.src_path.startswith("notebook/2"):
+        page.meta["search"] = {"exclude": True}
+    return markdown
 
 
 def on_page_content(content: str, **_: Any) -> str:

@@ -49,7 +49,7 @@ def pages(docs: Path) -> dict[Path, str]:
         found |= {docs / "figures" / f"{name}.svg": standalone_svg(figure) for name, figure in each.figures.items()}
     for name in challenge_names():
         found |= _challenge_page(docs, name)
-    return found | _with_blocks(docs, everything)
+    return found | _headline_figure(docs) | _with_blocks(docs, everything)
 
 
 # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -217,6 +217,34 @@ def _challenge_page(docs: Path, name: str) -> dict[Path, str]:
     if parts == head:
         parts.append(f"Not measured yet: `{command_of(Plan(), name)}`.")
     return found | {docs / "arena" / f"{name}.md": "\n\n".join(parts) + "\n"}
+
+
+HEADLINE = ("amp-da", "digital-rate", "a-dsgd", "baa", "learned-analog", "hybrid", "refined-analog", "refined-soft")
+"""The schemes of the first figure: the paper's baseline, our best digital one, two of others, and our best ones."""
+HEADLINE_SNR_DB = 0.0
+
+
+def _headline_figure(docs: Path) -> dict[Path, str]:
+    """Return the figure of the first page: a few schemes on white noise."""
+    shown = [row for name in HEADLINE for row in expected_rows("round", "awgn") if row["scheme"] == name]
+    figure = figure_of(find_challenge("awgn"), shown, MEASURES["round"]) if shown else None
+    return {} if figure is None else {docs / "figures" / "headline.svg": standalone_svg(figure)}
+
+
+def _headline(rows: list[Row]) -> str:
+    """Say what the first figure shows."""
+    measure = MEASURES["round"]
+    won = winners(rows, measure)
+    at = next(row for row in won if row["value"] == HEADLINE_SNR_DB)
+    error = {row["scheme"]: cell_text(row[measure.field]) for row in rows if row["value"] == HEADLINE_SNR_DB}
+    verdicts = Counter(row["our_verdict"] for row in won)
+    counted = ", ".join(f"{verdict} {verdicts[verdict]}" for verdict in ("wins", "tie", "loses"))
+    return (
+        f"At {HEADLINE_SNR_DB:g} dB the error is {error[at['our_best']]} with `{at['our_best']}` of this package, "
+        f"{error[at['best_rival']]} with `{at['best_rival']}`, the best scheme of other papers, and {error['amp-da']} with "
+        f"`amp-da`. Verdicts of our best scheme over the best of other papers at {len(won)} SNRs, "
+        f"by {max(row['seeds'] for row in rows)} seeds: {counted}."
+    )
 
 
 def _command(task: Task, rows: Sequence[Row], challenges: Sequence[str]) -> str:
@@ -393,6 +421,8 @@ def _arena_block(task: Task, kind: str, words: Sequence[str]) -> str:
     rows = expected_rows(task, *challenges)
     if not rows:
         return f"Not measured yet: `{_command(task, rows, challenges)}`."
+    if kind == "headline":
+        return f"{_headline(rows)}\n\n`{_command(task, rows, challenges)}`"
     table = KINDS[kind](rows, task, [word for word in words if word not in challenge_names()])
     return f"{markdown(table)}\n\n`{_command(task, rows, challenges)}`"
 

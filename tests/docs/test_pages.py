@@ -1,6 +1,7 @@
 """The docs: pages that are made are current, words are plain, examples run."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -79,18 +80,47 @@ def test_a_long_sentence_is_found():
     assert max(len(sentence.split()) for sentence in sentences(text)) == 32
 
 
-@pytest.mark.process
-def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built once for all tests of this file."""
     pytest.importorskip("mkdocs", reason="make docs installs it")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
+    return folder
+
+
+@pytest.mark.process
+def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(site, tmp_path):
     from check_site import faults
 
-    assert faults(tmp_path / "site") == []
-    page = tmp_path / "site" / "index.html"
-    page.write_text(page.read_text() + '<script src="https://example.org/x.js"></script><img src="x.png">')
-    assert len(faults(tmp_path / "site")) == 2
+    assert faults(site) == []
+    page = tmp_path / "index.html"
+    page.write_text(
+        (site / "index.html").read_text() + '<script src="https://example.org/x.js"></script><img src="x.png">'
+    )
+    assert len(faults(tmp_path)) == 2
+
+
+@pytest.mark.process
+def test_formulas_are_drawn(site):
+    pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    assert [path.name for path, text in pages.items() if 'class="arithmatex"' in text] == []
+    assert pages[site / "reference" / "python.html"].count("<math ") >= 5
+
+
+@pytest.mark.process
+@pytest.mark.browser
+def test_the_search_finds_from_files_and_leaves_experiments_out(site):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no chromium: install it to see the site in a real browser")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
+    address = f"{(site / 'index.html').as_uri()}?q=codeword"
+    done = subprocess.run([chromium, *flags, address], capture_output=True, text=True, timeout=120)
+    assert int(re.findall(r"(\d+) matching documents", done.stdout)[0]) > 10
+    assert re.findall(r'md-search-result__link" href="[^"]*/notebook/2', done.stdout) == []
 
 
 CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
