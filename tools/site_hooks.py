@@ -1,5 +1,6 @@
-"""What `make docs` does beside mkdocs: formulas become MathML, which browsers draw without a script, and the search leaves
-out dated notebooks of experiments.
+"""What `make docs` does beside mkdocs.
+
+Formulas become MathML, which browsers draw without a script. The search leaves out the dated notebook of experiments.
 """
 
 import html

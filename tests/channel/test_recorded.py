@@ -8,6 +8,7 @@ import aircomp
 from aircomp.channel.fading import Fading
 from aircomp.channel.settings import RecordedSettings
 from aircomp.errors import ArtefactError, ConfigError
+from aircomp.studies.jobs import run_params
 from aircomp.testing import check_channel
 from helpers.draws import seeded
 
@@ -97,6 +98,12 @@ def test_models_train_over_it(file, tmp_path):
     assert run.row["uplink"] == "blind"
     again = aircomp.simulate(str(tmp_path / "run" / "config.toml"))
     assert again.row["count_accuracy"] == run.row["count_accuracy"]
+
+
+def test_a_job_is_known_by_what_its_file_of_gains_holds(file):
+    before = run_params("digits", {"channel.kind": "recorded", "channel.gains": str(file)})
+    np.save(file, 2 * np.load(file))
+    assert run_params("digits", {"channel.kind": "recorded", "channel.gains": str(file)}) != before
 
 
 @pytest.mark.parametrize(

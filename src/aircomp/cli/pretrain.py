@@ -42,11 +42,9 @@ class _Where:
     fragments: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Fragments directories, from `aircomp collect`."""
     preset: str = "default"
-    """paper (the paper's layer, as published), authors (the same by the authors' code and recipe); of our own network:
-    default, short (a quarter of an hour), round (with side information), zoo (our layers of the package by size, from raw
-    fragments), cell (the one for the paper's cell); learned-analog (an analog code, from raw fragments), nomographic
-    (another one, a network for each device), blind-net (a receiver for fading), joint-net (a code that leans towards what
-    it says), or a TOML file of your own."""
+    """A recipe of the package, or a TOML file of your own. paper: the paper's layer, as published. authors: the same by the
+    authors' code and recipe. default, short, round, zoo, cell: layers of our own network. learned-analog, nomographic:
+    analog codes. blind-net: a receiver for fading. joint-net: a joint code. docs/howto/train-layer.md describes each."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where to compute."""
     out: Path | None = None

@@ -22,8 +22,8 @@ class CodebookSettings(Settings):
     """What training moves. product: base codewords and a transform, as in SimVQ (the paper's). single: one matrix. fixed:
     nothing."""
     noise_follows: bool = False
-    """Whether gradients tell it that noise follows the power that arrives, as under the `slot` and `round` SNR it does.
-    Codewords then learn to cancel in the mean over devices, which costs power and tells nothing of the counts (paper: no)."""
+    """Whether training has noise that follows the power that arrives, as under the `slot` and `round` SNR. Codewords then
+    learn to cancel in the mean over devices, which costs power and says nothing about the counts (paper: no)."""
     common: float = Field(default=0.0, ge=0, lt=1)
     """Share of each codeword's energy in one direction that all have in common and nothing else has (paper: 0). Whatever
     devices choose, it adds up to their number, which training would otherwise hide."""

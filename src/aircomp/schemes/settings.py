@@ -82,8 +82,8 @@ class PilotedSettings(SlotSettings):
     """Schemes that learn the number of devices from pilots."""
 
     pilots: int | None = Field(default=None, ge=1, le=10**6)
-    """Slots in which every device sends the same known sequence, which tells the number of devices. By default one slot in
-    fifty, from 4 to 64; with fading at least one in every block."""
+    """Slots in which every device sends the same known sequence, by which the base station counts devices. By default one
+    slot in fifty, from 4 to 64; with fading at least one in every block."""
     interleave: bool = False
     """Whether parameters from all over the update share a slot, which lowers the peaks of the signal."""
 
@@ -166,7 +166,7 @@ class LearnedAnalogSettings(SchemeSettings):
 
     quantize: FragmentSettings = FragmentSettings()
     pilots: int | None = Field(default=None, ge=1, le=10**6)
-    """Slots in which every device sends the same known sequence, which tells the number of devices."""
+    """Slots in which every device sends the same known sequence, by which the base station counts devices."""
     layer: LayerPath = None
     """Directory of a trained analog code; by default the package's."""
 
@@ -323,16 +323,16 @@ class RepeatedSettings(DigitalSettings):
     """Schemes whose slots can be sent several times."""
 
     repeat: Literal["auto"] | Annotated[int, Field(ge=1, le=10**6)] = 1
-    """How often a slot is sent; so many times fewer slots are asked for. 1 is the paper's. auto chooses: it weighs the energy
-    of the slots that are not asked for against the slots that would be decoded wrongly at the estimated SNR."""
+    """How often a slot is sent. The base station requests that many times fewer slots. 1 is the paper's. auto chooses by the
+    estimated SNR, so that slots left out and slots decoded wrongly cost the least energy together."""
 
 
 class CountingSettings(RepeatedSettings):
     """Schemes with a decoder for white noise."""
 
     pilots: int | None = Field(default=None, ge=0, le=10**6)
-    """Slots in which every device sends the same known sequence, which tells the number of devices. By default none with
-    codewords of equal energy, and otherwise one slot in fifty, from 4 to 64."""
+    """Slots in which every device sends the same known sequence, by which the base station counts devices. By default none
+    with codewords of equal energy, and otherwise one slot in fifty, from 4 to 64."""
 
 
 class UnequalSettings(CountingSettings, InformedSettings):
@@ -402,7 +402,7 @@ class JointCodeLinkSettings(SchemeSettings):
     peak: float | None = Field(default=None, ge=1, le=1e6)
     """The most energy of a codeword, where the mean is one; by default 36."""
     repeat: Literal["auto"] | Annotated[int, Field(ge=1, le=10**6)] = 1
-    """How often a slot is sent; so many times fewer slots are asked for."""
+    """How often a slot is sent. The base station requests that many times fewer slots."""
     pilots: int | None = Field(default=None, ge=0, le=10**6)
     """Slots in which every device sends the same known sequence; by default one in fifty, from 4 to 64."""
 

@@ -78,7 +78,7 @@ def run_params(preset: str | Path, settings: Mapping[str, Any]) -> dict[str, Any
         files["preset"] = config_hash(read_toml(Path(name)))
     data = settings.get("data.name") or load_experiment(preset).data.name
     files[f"data {data}"] = data_hash(data, data_directory())
-    for path in ("uplink.layer", "start"):
+    for path in ("uplink.layer", "start", "channel.gains"):
         given = Path(str(settings.get(path) or ""))
         if settings.get(path) and given.exists():
             inside = sorted(given.glob("*.safetensors")) if given.is_dir() else [given]

@@ -101,8 +101,8 @@ class LossSettings(Settings):
     """Weight of the aggregate's error against the unquantised aggregate; needs raw fragments (paper: 0, in a variant
     0.1)."""
     update: float = Field(default=0.0, ge=0, le=1e6)
-    """Weight of the aggregate's error against the aggregate of the true counts: it weighs an error of a count by what
-    it does to the update."""
+    """Weight of the aggregate's error against the aggregate of the true counts. An error of a count then costs what it does
+    to the update."""
 
 
 RUN_ONLY = {"epochs", "seconds"}
