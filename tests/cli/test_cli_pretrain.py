@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from aircomp.cli.pretrain import run, starting_point
+from aircomp.cli.pretrain import _note, run, starting_point
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer.analog_code import AnalogCode
 from aircomp.layer.blind_net import BlindLayer
@@ -31,6 +31,14 @@ def test_pretrain_trains_prints_a_table_and_resumes(fragments, tmp_path, capsys)
     assert CommunicationLayer.load(out).training["epochs"] == 2
     with pytest.raises(ArtefactError, match="--overwrite"):
         run([str(fragments), *QUICK, "--out", str(out)])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left"), [(0.0, "0 s"), (29.4, "29 s"), (89.0, "89 s"), (90.0, "2 min"), (600.0, "10 min")]
+)
+def test_the_time_left_is_never_nothing_while_something_is_left(seconds, left):
+    record = {"validation_loss": 1.0, "best_epoch": 1, "seconds_left": seconds}
+    assert _note(record).endswith(f", at most {left} left")
 
 
 def test_mistakes_are_named(fragments, tmp_path, monkeypatch):

@@ -14,7 +14,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 LONGEST = 30
 """Words of a sentence."""
-PLAIN = sorted([DOCS / "index.md", DOCS / "get-started.md", *(DOCS / "concepts").glob("*.md")])
+PLAIN = [ROOT / "README.md", DOCS / "paper" / "run-it.md", *DOCS.glob("*.md")]
+PLAIN = sorted([*PLAIN, *(DOCS / "concepts").glob("*.md"), *(DOCS / "howto").glob("*.md")])
 
 
 @pytest.mark.seconds
@@ -78,6 +79,17 @@ def test_no_sentence_is_too_long(page):
 def test_a_long_sentence_is_found():
     text = "# Title\n\nShort one. " + "word " * 31 + "end.\n\n```\n" + "code " * 40 + "\n```\n"
     assert max(len(sentence.split()) for sentence in sentences(text)) == 32
+
+
+TOPICS = sorted({*(DOCS / "concepts").glob("*.md"), *(DOCS / "howto").glob("*.md")})
+TOPICS = [page for page in TOPICS if page.stem not in ("index", "glossary", "snr")]
+TOPICS += [DOCS / "other-software.md", DOCS / "paper" / "run-it.md"]
+
+
+@pytest.mark.parametrize("page", TOPICS, ids=lambda path: path.stem)
+def test_a_topic_begins_with_what_to_take(page):
+    beginning = page.read_text(encoding="utf-8").split("\n## ")[:3]
+    assert re.search(r"^\| ?(You have …|You want …|your radio) ?\| ?take", "".join(beginning), re.I | re.M), page.name
 
 
 @pytest.fixture(scope="module")

@@ -208,7 +208,8 @@ def _run_zoo(options: AnyOptions) -> None:
 
 def _note(record: dict[str, Any]) -> str:
     note = f"loss {record['validation_loss']:.4g} (best in epoch {record['best_epoch']})"
-    return note + f", at most {record['seconds_left'] / 60:.0f} min left"
+    left = record["seconds_left"]
+    return f"{note}, at most {f'{left:.0f} s' if left < 90 else f'{left / 60:.0f} min'} left"
 
 
 def _print_test(what: str, training: dict[str, Any], columns: Sequence[str]) -> None:
