@@ -55,7 +55,7 @@ def commands() -> str:
         calls = [[name, word] for word in WORDS.get(name, ())] or [[name]]
         parts.append(f"## aircomp {name}\n\n{what[0].upper()}{what[1:]}.\n")
         for call in calls:
-            groups = help_of(call).split("\n\n")
+            groups = re.split(r"\n\n(?= \S+ (?:options|arguments)\n)", help_of(call))
             titles = [title_of(group) for group in groups]
             again = [title for title in titles if title in said]
             shown = [group for group, title in zip(groups, titles, strict=True) if title not in said]
@@ -68,7 +68,7 @@ def commands() -> str:
 
 
 def title_of(group: str) -> str:
-    """Return what a group of flags is called in the help of a command, say `data`; nothing for other paragraphs."""
+    """Return what a group of flags is called in the help of a command, say `data`; nothing for what stands before them."""
     found = re.match(r" (\S+) options\n", group)
     return found[1] if found else ""
 

@@ -22,7 +22,7 @@ COMMANDS = {
     "arena": "schemes at equal channel uses and energy, on one page",
     "report": "one HTML page about finished runs",
     "explain": "one slot decoded layer by layer, drawn",
-    "export": "write the decoder of a layer as an ONNX or torch.export file",
+    "export": "write the decoder of a layer as a file, or the signals of a round for radios",
     "list": "what there is: schemes, layers, data or results",
     "schemes": "what uplink schemes there are: what each sends, offers, needs to know and costs",
     "layers": "what trained layers come with the package",

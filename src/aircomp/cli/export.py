@@ -27,8 +27,7 @@ class Options:
     layer: tyro.conf.Positional[Path | None] = None
     """Layer directory, from `aircomp pretrain`; by default the layer that comes with the package."""
     format: Literal["onnx", "torch", "sigmf"] = "onnx"
-    """onnx; torch for a .pt2 file of torch.export; sigmf for the IQ samples of a round: a recording of each device, and one
-    of what the base station hears."""
+    """onnx; torch for a .pt2 file of torch.export; sigmf for the IQ samples that devices send and the base station hears."""
     max_devices: int = 40
     """Most devices in a slot; the exported decoder can tell counts up to twice this number."""
     max_variance: float = 4.0
