@@ -197,7 +197,7 @@ def test_a_demo_is_a_page_and_replaces_only_what_it_made(tmp_path, capsys):
     rows = read_json(tmp_path / "result.json")["rows"]
     assert [row["uplink"] for row in rows] == ["ideal", "perfect", "amp-da-net", "amp-da", "gamp-net"]
     page, said = (tmp_path / "report.html").read_text(), capsys.readouterr()
-    assert "aircomp demo --rounds 1 --seed 0 --snr-db 5" in page
+    assert "aircomp demo --rounds 1 --seed 0 --seeds 1 --snr-db 5" in page
     assert "9 of 9 done: " in said.out, "without a terminal, too, it says what it does"
     best = max(rows[2:], key=lambda row: row["count_accuracy"])
     finding = f"At 5 dB {best['uplink']} finds {best['count_accuracy']:.0%} of the counts"

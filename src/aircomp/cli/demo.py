@@ -115,6 +115,7 @@ def _run(options: Options, out: Path) -> None:
     low = Low(LOW_SNR_DB, over_seeds(repeated, ["contender"], LOW_FIELDS))
     rows = [payload["rows"][0] for payload in found.values()]
     config = {"preset": "digits", "rounds": options.rounds, "snr_db": list(options.snr_db), "seed": options.seed}
+    config["seeds"] = options.seeds
     results.write_result(out / "low-snr.json", "demo", config, options.seed, low.rows)
     results.write_result(out / "result.json", "demo", config, options.seed, rows)
     print_table(f"federated digits, {options.rounds} rounds", rows, columns_of(COLUMNS))

@@ -63,7 +63,7 @@ def command_of(run: Run) -> str:
             )
             words += ["--yardstick"] if run.config.get("yardstick") is True else []
         case "demo":
-            words += _flags(run.config, "rounds", "seed", "snr_db")
+            words += _flags(run.config, "rounds", "seed", "seeds", "snr_db")
         case "cost" if "num_parameters" in run.config:
             words += ["--parameters", str(run.config["num_parameters"])]
         case _:
