@@ -148,6 +148,20 @@ def test_cost_refuses_more_devices_than_a_scheme_serves(name, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_cost_tells_seconds_and_joules_of_a_round(tmp_path, capsys):
+    radio = ["--bandwidth", "2e6", "--power", "20", "--noise-figure", "7"]
+    assert call("cost", "--parameters", "20000", "--uplink", "amp-da", *radio, "--out", tmp_path) == 0
+    (row,) = read_json(tmp_path / "result.json")["rows"]
+    air = 64_000 / (2 * 2e6)  # a thousand slots of 64 real uses, two of them for a hertz and second
+    assert row["air_seconds"] == pytest.approx(air)
+    assert row["round_seconds"] == pytest.approx(air + row["downlink_bits"] / (2 * 2e6) + 2e-3)
+    assert row["round_joules"] == pytest.approx(0.1 * air, rel=1e-3)  # 20 dBm are a tenth of a watt
+    # noise of -174 dBm a hertz at 290 K; ten devices of 20 dBm are to be 10 dB above it
+    assert row["path_loss_db"] == pytest.approx(20 + 10 - 10 - (-173.975 + 63.01 + 7), abs=0.01)
+    assert call("cost", "--parameters", "2000", "--power", "nan") == 2
+    assert "--power-dbm nan: expected a finite number" in capsys.readouterr().err
+
+
 def test_cost_of_all_schemes_leaves_out_what_cannot_be_sent(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("aircomp.schemes.cost.decoding_flops", lambda *_: 0.0)  # which takes seconds
     assert call("cost", "--parameters", "2000", "--num-active", "40", "--out", tmp_path) == 0

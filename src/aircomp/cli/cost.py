@@ -26,6 +26,9 @@ COLUMNS = (
     "channel_uses",
     "channel_uses_per_parameter",
     "air_seconds",
+    "round_seconds",
+    "round_joules",
+    "path_loss_db",
     "energy_per_device",
     "downlink_bits",
     "base_station_gflop",
@@ -47,9 +50,11 @@ class Parts(Settings):
 
 @dataclass(frozen=True)
 class Options:
-    """Tell what one round costs: slots, channel uses, air time, energy per device, base-station work.
+    """Tell what one round costs: slots, channel uses, seconds, joules, base-station work.
 
-    Energy is in units of one codeword's; a complex channel use counts as two real ones.
+    Energy per device is in units of one codeword's; a complex channel use counts as two real ones. Seconds hold the broadcast
+    at two bits a symbol, the air with its pilots, and a millisecond of turnaround twice. Of a training to a target accuracy,
+    multiply by the rounds that it takes: `aircomp arena --task training` draws them.
 
     Examples:
       aircomp cost --model resnet
@@ -64,8 +69,12 @@ class Options:
     """Schemes to compare; by default all that can be sent so."""
     num_active: int = 10
     """Devices that transmit."""
-    bandwidth_hz: float = 1e6
+    bandwidth_hz: Annotated[float, tyro.conf.arg(aliases=["--bandwidth"])] = 1e6
     """Bandwidth of the radio."""
+    power_dbm: Annotated[float, tyro.conf.arg(aliases=["--power"])] = 23.0
+    """Mean power with which a device sends; 23 dBm are .2 W."""
+    noise_figure_db: Annotated[float, tyro.conf.arg(aliases=["--noise-figure"])] = 5.0
+    """Noise of the receiver over that of its temperature."""
     settings: Annotated[Parts, tyro.conf.arg(name="uplink")] = field(default_factory=Parts)
     out: Path | None = None
     """Directory for result.json; nothing is written without it."""
@@ -88,11 +97,12 @@ def run(args: Sequence[str]) -> None:
         raise ConfigError(
             "a layer was given, but no --uplink that takes one; name the one that it is for, say gamp-net"
         )
+    radio = Radio(options.bandwidth_hz, options.power_dbm, options.noise_figure_db)
     rows, left_out = [], {}
     for name in names:
         try:
             scheme = make_scheme(_settings_of(name, settings))
-            rows.append(round_cost(scheme, num_params, options.num_active, Radio(options.bandwidth_hz)))
+            rows.append(round_cost(scheme, num_params, options.num_active, radio))
         except ConfigError as error:
             if options.uplink or not rows:  # the first of all schemes refuses only what none can take
                 raise

@@ -151,6 +151,11 @@ FIELDS = {
         "channel uses per parameter", "Channel uses of a round over the number of model parameters."
     ),
     "air_seconds": Field("air time", "The time that one round occupies the air at the given bandwidth.", "s"),
+    "round_seconds": Field(
+        "a round", "The broadcast, the air time with its pilots, and two turnarounds, without training.", "s"
+    ),
+    "round_joules": Field("energy of a round", "What a device radiates in a round at the given power.", "J"),
+    "path_loss_db": Field("path loss", "How much devices may lose on the way to arrive with 10 dB together.", "dB"),
     "energy_per_device": Field(
         "energy per device",
         "What a device spends in a round on average, data and pilots; a codeword has energy one.",

@@ -26,7 +26,9 @@ MOST_PARAMETERS, MOST_DEVICES = 100_000, 4
 MOST_DECODED, MOST_HEARD = 2_560, 16
 """Parameters and devices of the round whose decoding is counted."""
 SNR_DB = 10.0
-"""By which devices that take turns choose their rates."""
+"""By which devices that take turns choose their rates: that of all devices together."""
+BOLTZMANN = 1.380649e-23
+"""Joules per kelvin."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,30 @@ class Radio:
 
     bandwidth_hz: float = 1e6
     """Bandwidth; one complex symbol, that is two real channel uses, per second and hertz."""
+    power_dbm: float = 23.0
+    """Mean power with which a device sends at the nominal energy; a phone has 23 dBm at the most, .2 W."""
+    noise_figure_db: float = 5.0
+    """Noise of the base station's receiver over that of its temperature, 290 K."""
+    downlink_bits_per_use: float = 2.0
+    """Bits that the base station broadcasts in a complex symbol of the same bandwidth."""
+    turnaround_s: float = 1e-3
+    """Time between the broadcast and the devices' signals, and after them."""
 
     def __post_init__(self) -> None:
         check_number("bandwidth_hz", self.bandwidth_hz, low=0, open_low=True, high=1e15)
+        check_number("power_dbm", self.power_dbm, low=-200, high=200)
+        check_number("noise_figure_db", self.noise_figure_db, low=0, high=100)
+        check_number("downlink_bits_per_use", self.downlink_bits_per_use, low=0, open_low=True, high=1e3)
+        check_number("turnaround_s", self.turnaround_s, low=0, high=1e6)
+
+    @property
+    def noise_dbm(self) -> float:
+        """Power of the noise in the band: that of 290 K, and the receiver's."""
+        return 10 * math.log10(BOLTZMANN * 290 * self.bandwidth_hz * 1e3) + self.noise_figure_db
+
+    def path_loss_db(self, num_active: int) -> float:
+        """Return how much devices may lose on the way to arrive with `SNR_DB` together."""
+        return self.power_dbm + 10 * math.log10(num_active) - SNR_DB - self.noise_dbm
 
 
 def round_cost(scheme: Scheme, num_params: int, num_active: int, radio: Radio) -> Row:
@@ -62,6 +85,9 @@ def air_cost(scheme: Scheme, num_params: int, num_active: int, radio: Radio) -> 
     air = dry_run(scheme, size, min(num_active, MOST_DEVICES))
     slots = math.ceil(air.num_slots * num_params / size)
     uses = air.channel_uses // max(air.num_slots, 1) * slots
+    seconds = uses / (2 * radio.bandwidth_hz)
+    downlink = air.downlink_bits / (radio.bandwidth_hz * radio.downlink_bits_per_use)
+    louder = float(air.energy.mean()) / air.nominal_energy if air.nominal_energy else 0.0
     return {
         "uplink": scheme.name,
         "num_parameters": num_params,
@@ -69,7 +95,10 @@ def air_cost(scheme: Scheme, num_params: int, num_active: int, radio: Radio) -> 
         "num_slots": slots,
         "channel_uses": uses,
         "channel_uses_per_parameter": uses / num_params,
-        "air_seconds": uses / (2 * radio.bandwidth_hz),
+        "air_seconds": seconds,
+        "round_seconds": downlink + seconds + 2 * radio.turnaround_s,
+        "round_joules": 10 ** (radio.power_dbm / 10 - 3) * seconds * louder,
+        "path_loss_db": radio.path_loss_db(num_active),
         "bandwidth_hz": radio.bandwidth_hz,
         "energy_per_device": float(air.energy.mean()) * slots / max(air.num_slots, 1),
         "peak_power": air.peak_power,

@@ -33,7 +33,7 @@ OVERVIEW = ("challenge", "points", "winners", "our_best", "our_lowest", "our_hig
 OURS = ("challenge", "axis", "value", "our_best", "best_rival", "our_margin", "our_verdict")
 TASKS = {
     "round": "Every scheme sends the same round of real updates, and the error of the mean that arrives counts (NMSE, raw). "
-    "A round is sent twice, and the second time is measured: the scheme then knows its noise.",
+    "Three rounds are sent before those that are measured, so that the scheme knows what it would in a run.",
     "training": "Every scheme trains the same model, and the test accuracy counts, as a mean of the last five tests. A round "
     "takes the same channel uses and mean energy with every scheme, so accuracy over rounds is also accuracy over air time "
     "and over energy.",
