@@ -329,7 +329,13 @@ def _line(axes: "Axes", number: int, label: str, points: list[tuple[float, float
 
 def _reference(axes: "Axes", number: int, label: str, reference: float | Points, *, log: bool) -> None:
     """Draw a level across the axes, or a curve."""
-    style: Any = {"color": INK, "linewidth": 1.2, "linestyle": DASHES[1 + number % 3], "label": _label(label)}
+    style: Any = {
+        "color": INK,
+        "alpha": 0.55,
+        "linewidth": 1.2,
+        "linestyle": DASHES[1 + number % 3],
+        "label": _label(label),
+    }
     if isinstance(reference, Sequence):
         points = sorted(_drawable(reference, log=log), key=lambda point: point[0])
         axes.plot([point[0] for point in points], [point[1] for point in points], **style)

@@ -8,9 +8,11 @@ from typing import Any
 
 from aircomp.common.results import Row, write_result
 from aircomp.measure.fields import columns_of, label_of
+from aircomp.measure.limits import cut_set, modulo_lattice
+from aircomp.quantize.settings import FragmentSettings
 from aircomp.report.page import Figure, Section, Table, write_figures, write_page
 from aircomp.report.rows import SHARE, lines_of, present, series_of, table_of, varies
-from aircomp.studies.arena import COST_FIELDS, ROUND_FIELDS, ROUND_ITSELF, Comparison, Plan
+from aircomp.studies.arena import COST_FIELDS, ROUND_FIELDS, ROUND_ITSELF, SLOT_USES, Comparison, Plan
 from aircomp.studies.entrants import REFERENCES, find_entrants
 from aircomp.studies.ranking import CONFIDENCE, MEASURES, Measure, overview
 from aircomp.studies.scales import SCALES
@@ -40,6 +42,21 @@ TASKS = {
 }
 BESIDE = {"round": (Measure("update_nmse", higher_is_better=False, unit="dB"),), "training": ()}
 """Drawn but not judged: the error against what was sent, which leaves out the loss of quantisation."""
+LIMITS = {"cut-set, Gaussian": cut_set, "ideal modulo lattice, Gaussian": modulo_lattice}
+"""Lines of theory; `measure/limits.py` has the formulas."""
+WHITE = {
+    "channel.snr_db",
+    "channel.snr_reference",
+    "devices.total",
+    "participation.kind",
+    "participation.number",
+    "partition.alpha",
+    "partition.kind",
+    "uplink.quantize.fragment_length",
+}
+"""Settings of challenges that the theory is about."""
+USUAL_DEVICES = 10
+"""The mean number of devices, where a challenge does not say one."""
 FAIR = (
     "All schemes have the same messages, gains, noise, channel uses and mean energy. The tables of costs say what each "
     "scheme is told for free. Every scheme has error feedback in training, and votes a step of their own; no setting was "
@@ -72,9 +89,27 @@ def figure_of(challenge: Challenge, rows: Sequence[Row], measure: Measure) -> Fi
     """Draw a challenge: one line a scheme."""
     drawn = [row | {challenge.axis: row["value"]} for row in rows]
     series = series_of(drawn, ["scheme"], challenge.axis, measure.field)
-    axis = {"limits": SHARE} if measure.higher_is_better else {"log": True}
+    axis: Row = {"limits": SHARE} if measure.higher_is_better else {"log": True}
+    if measure == MEASURES["round"]:
+        axis |= {"references": limits_of(challenge, rows)}
     title = f"{challenge.title}: {label_of(measure.field)}"
     return lines_of(series, label_of(challenge.axis), label_of(measure.field), title, **axis)
+
+
+def limits_of(challenge: Challenge, rows: Sequence[Row]) -> dict[str, list[tuple[float, float]]]:
+    """Return what theory allows at every point, for Gaussian numbers as correlated as the updates; only of white noise."""
+    alike = {row["value"]: row[ROUND_ITSELF] for row in rows if row.get(ROUND_ITSELF) is not None}
+    if challenge.robust or not (challenge.settings.keys() | challenge.vary.keys()) <= WHITE:
+        return {}
+    found: dict[str, list[tuple[float, float]]] = {}
+    for place, value in enumerate(challenge.values):
+        if value in alike:
+            at = challenge.settings_at(place, {})
+            uses = SLOT_USES / at.get("uplink.quantize.fragment_length", FragmentSettings().fragment_length)
+            given = (at["channel.snr_db"], at.get("participation.number", USUAL_DEVICES), max(alike[value], 0.0), uses)
+            for name, limit in LIMITS.items():
+                found.setdefault(name, []).append((value, limit(*given)))
+    return found
 
 
 def curves(challenge: Challenge, rows: Sequence[Row], value: float, comparison: Comparison) -> Figure | None:
@@ -123,7 +158,11 @@ def _first(comparison: Comparison) -> Section:
             "If the interval holds zero, it is a tie."
         )
     references = "; ".join(f"{name}: {what}" for name, what in REFERENCES.items())
-    note = f"{judged} References take no part, and bound nobody's error. {references[0].upper()}{references[1:]}."
+    note = (
+        f"{judged} References take no part, and bound nobody's error. {references[0].upper()}{references[1:]}. "
+        "Grey lines are limits of theory for Gaussian numbers; updates are not Gaussian, so a scheme that knows more of them "
+        "can be below."
+    )
     first = next(iter(comparison.plan.chosen().items()))
     rows = [row for row in comparison.rows if row["challenge"] == first[0]]
     won = [row | {"command": command_of(plan, row["challenge"])} for row in comparison.winners]
