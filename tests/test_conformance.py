@@ -215,7 +215,11 @@ def test_silence_is_per_block_and_stays_in_the_error_memory(uplink, analog_sum, 
     exchange = happened[0]
     sounded = Inverted(200.0).sound(len(exchange.messages), exchange.broadcast.num_uses, rng=generator(0, "fading", 0))
     speaking = sounded.at_devices.speaking(exchange.broadcast.num_uses // 64, 64)
-    spoken = speaking.repeat_interleave(64 if uplink == "analog" else 20, dim=1)[:, : exchange.messages.shape[1]]
+    num_params = exchange.messages.shape[1]
+    spoken = speaking.repeat_interleave(20, dim=1)[:, :num_params]
+    if uplink == "analog":  # every number as often as the budget has room for, in uses side by side
+        times = (exchange.broadcast.num_uses - 64) // num_params
+        spoken = speaking.repeat_interleave(64, dim=1)[:, ::times][:, :num_params]
     assert not exchange.sent.reconstruction[~spoken].any()
     silent = ~exchange.sent.reconstruction.bool()
     assert 0.02 < float(silent.float().mean()) < 0.5  # 15 % of the blocks are too weak
@@ -274,7 +278,8 @@ def test_two_real_uses_packed_into_a_complex_one_cost_and_meet_the_same(analog_s
             return replace(sent, signal=Symbols(pairs, 2 * sent.signal.power), pilot_uses=sent.pilot_uses // 2)
 
         def decode(self, received, broadcast, private, csi):
-            return super().decode(torch.view_as_real(received).flatten(2), broadcast, private, csi)
+            whole = replace(broadcast, num_uses=2 * broadcast.num_uses)
+            return super().decode(torch.view_as_real(received).flatten(2), whole, private, csi)
 
     base, *messages = torch.randn(7, 6400, generator=rng).unbind()
     exchanges = [
