@@ -255,6 +255,12 @@ def test_a_sweep_returns_a_row_for_every_combination_and_goes_on_where_it_was(tm
         aircomp.sweep("digits", {"snr_db": []})
 
 
+@pytest.mark.parametrize("over", [np.ones((2, 2)), [1], "uplink", 0])
+def test_a_sweep_over_no_mapping_is_refused(over):
+    with pytest.raises(ConfigError, match=r"over is .*; expected a mapping of settings to lists of values"):
+        aircomp.sweep("digits", over)
+
+
 def test_a_baseline_without_radio_runs_once_in_a_sweep_and_its_row_is_repeated(tmp_path):
     few = {"rounds": 1, "devices.total": 4, "participation.low": 2, "participation.high": 3}
     asked = {"uplink": ["ideal", "analog"], "snr_db": [0.0, 20.0], "local.epochs": [1, 2]}

@@ -92,7 +92,7 @@ def sweep(
         >>> [row["uplink"] for row in rows]
         ['ideal', 'gamp']
     """
-    over = over or {}
+    over = {} if over is None else over
     check_type("over", over, Mapping, "a mapping of settings to lists of values")
     for name, values in over.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
