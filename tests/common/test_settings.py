@@ -17,6 +17,13 @@ def test_unknown_settings_are_refused_with_the_nearest_name():
         Experiment.parse({"devices": {"totl": 3}})
 
 
+def test_a_number_in_place_of_a_group_names_a_setting_of_the_group():
+    with pytest.raises(
+        ConfigError, match=r"^devices = 10: it is a group of settings; give one of them, say devices.total$"
+    ):
+        Experiment(devices=10)
+
+
 def test_all_mistakes_are_reported_at_once_with_their_paths():
     with pytest.raises(ConfigError, match=r"rounds = -1.*devices.total = 0"):
         Experiment.parse({"rounds": -1, "devices": {"total": 0}})

@@ -438,8 +438,11 @@ def _describe(model: type[BaseModel], error: Any, values: Mapping[str, Any]) -> 
     if error["type"] == "extra_forbidden":
         return _unknown(model, path, values)
     reason = error["msg"].removeprefix("Value error, ")
-    if error["type"] in OUT_OF_RANGE and (field := model.model_fields.get(str(error["loc"][0]))):
+    field = model.model_fields.get(str(error["loc"][0])) if error["loc"] else None
+    if error["type"] in OUT_OF_RANGE and field:
         reason = f"expected {range_of(field)}"
+    if error["type"] == "model_type" and field and (group := group_class(field.annotation)):
+        reason = f"it is a group of settings; give one of them, say {path}.{next(iter(group.model_fields))}"
     return [Problem(path, repr(error["input"]), f"{reason[0].lower()}{reason[1:]}" if path else reason)]
 
 
