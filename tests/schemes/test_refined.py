@@ -309,6 +309,19 @@ def test_of_sparse_sums_the_posterior_mean_errs_less_than_that_of_wiener():
     assert float((fitted(heard, 1.0)[0] - truth).square().mean()) < 0.5 * wiener
 
 
+def test_predictions_that_are_too_far_apart_cost_little():
+    """The logarithms of the true variances are .4 of those predicted; one mixture for all would cost a sixth."""
+    rng, size = torch.Generator().manual_seed(0), 8000
+    predicted, noise = torch.linspace(5, -5, size, dtype=torch.float64).exp(), torch.ones(size, dtype=torch.float64)
+    variances = predicted**0.4
+    truth = variances.sqrt() * torch.randn(size, generator=rng, dtype=torch.float64)
+    heard = truth + torch.randn(size, generator=rng, dtype=torch.float64)
+    zeros = torch.zeros(size, dtype=torch.float64)
+    prior = fit_prior(heard, noise, zeros, predicted, zeros.long(), 1)
+    error = float((posterior(heard, noise, prior)[0] - truth).square().sum())
+    assert error < 1.1 * float((variances / (1 + variances)).sum())
+
+
 def test_an_own_update_that_tells_the_sums_is_followed():
     rng = torch.Generator().manual_seed(0)
     own = torch.randn(5000, generator=rng, dtype=torch.float64)

@@ -1,9 +1,11 @@
 r"""What the base station makes of sums that it heard with noise: the posterior mean under a prior that it fits to the round.
 
 A sum has prior mean $c_t u_i$, where $u_i$ is the own update and $c_t$ belongs to the tensor, and prior variance $\tau^2 V_i$
-with the predicted $V_i$. The scale τ is one of `SCALES`; how common each is, expectation maximisation finds from what was
-heard (an empirical Bayes prior: Kiefer and Wolfowitz 1956, for scale mixtures Stephens 2017). With one scale this is the
-Wiener estimate; several let most parameters be smaller than the mean square says, and a few much larger.
+with the predicted $V_i$. The scale τ is one of `SCALES`. How common each is among parameters of like predicted size,
+expectation maximisation finds from what was heard (an empirical Bayes prior: Kiefer and Wolfowitz 1956, for scale mixtures
+Stephens 2017). With one scale this is the Wiener estimate; several let most parameters be smaller than the mean square
+says, and a few much larger. Of what is predicted to be largest much is smaller, and the other way round; so parts of the
+order have weights of their own.
 """
 
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ SPREAD_OF_SLOPES = 0.5
 """By how much c of a tensor differs from that of all, over the latter."""
 ENTRIES = 50.0
 """Parameters of a tensor's own variance that the one of all tensors is taken together with."""
+GROUPS, ENOUGH = 8, 500
+"""In how many parts of the order scales have weights of their own at most, and the fewest parameters of a part."""
 AT_ONCE = 1 << 16
 """Parameters whose likelihoods are held at once in the posterior."""
 
@@ -30,7 +34,8 @@ class Prior:
 
     means: Float[Tensor, " params"]
     variances: Float[Tensor, " params"]
-    weights: Float[Tensor, " scales"]
+    weights: Float[Tensor, "groups scales"]
+    """How common each scale is in every part of the order."""
     slopes: Float[Tensor, " tensors"]
     """c: what the own update is multiplied by."""
 
@@ -46,7 +51,7 @@ def fit_prior(
     """Fit the prior to the sums of a round.
 
     Args:
-        heard: Sums with noise.
+        heard: Sums with noise, by falling predicted variance.
         noise: The noise variance of each.
         own: The base station's own numbers.
         variances: Of sums, as predicted, up to a factor.
@@ -83,15 +88,24 @@ def _likelihoods(squares: Tensor, noise: Tensor, variances: Tensor) -> Float[Ten
     return (log - log.max(dim=1, keepdim=True).values).exp()
 
 
-def _common_scales(squares: Tensor, noise: Tensor, variances: Tensor) -> Float[Tensor, " scales"]:
-    weights = torch.full((len(SCALES),), 1 / len(SCALES), dtype=torch.float64, device=squares.device)
+def _common_scales(squares: Tensor, noise: Tensor, variances: Tensor) -> Float[Tensor, "groups scales"]:
+    groups = min(max(len(squares) // ENOUGH, 1), GROUPS)
+    weights = torch.full((groups, len(SCALES)), 1 / len(SCALES), dtype=torch.float64, device=squares.device)
     step = max(len(squares) // AT_ONCE, 1)  # so many parameters tell common weights well
     some = slice(None, None, step)
     likely = _likelihoods(squares[some], noise[some], variances[some])
+    of_group = _groups(len(squares), groups).to(squares.device)[some]
+    number = torch.bincount(of_group, minlength=groups)[:, None].clamp(min=1)
     for _ in range(PASSES if len(squares) else 0):
-        each = likely * weights
-        weights = (each / each.sum(dim=1, keepdim=True)).mean(dim=0)
+        each = likely * weights[of_group]
+        each = each / each.sum(dim=1, keepdim=True)
+        weights = torch.zeros_like(weights).index_add_(0, of_group, each) / number
     return weights
+
+
+def _groups(params: int, groups: int) -> Int[Tensor, " params"]:
+    """Return the part of the order that every parameter belongs to: what is predicted to be large is often less so."""
+    return torch.arange(params) * groups // max(params, 1)
 
 
 def posterior(
@@ -100,10 +114,11 @@ def posterior(
     """Return mean and variance of sums after they were heard with noise."""
     means, variances = torch.empty_like(prior.means), torch.empty_like(prior.means)
     scales = torch.tensor(SCALES, dtype=torch.float64).to(prior.variances)
+    of_group = _groups(len(heard), len(prior.weights)).to(heard.device)
     for start in range(0, len(heard), AT_ONCE):
         some = slice(start, start + AT_ONCE)
         apart, before, loud = heard[some].double() - prior.means[some], prior.variances[some], noise[some]
-        each = _likelihoods(apart.square(), loud, before) * prior.weights
+        each = _likelihoods(apart.square(), loud, before) * prior.weights[of_group[some]]
         each = each / each.sum(dim=1, keepdim=True)
         kept = before[:, None] * scales / (before[:, None] * scales + loud[:, None])
         mean = (each * kept).sum(dim=1)
