@@ -73,7 +73,7 @@ COMMANDS = [
     Command(
         ["reproduce"], "reproduce:Options", {"--seeds": "1", "--workers": "1", "--out": "out"}, ["codebook_geometry"]
     ),
-    Command(["demo"], "demo:Options", {"--rounds": "1", "--snr-db": "5", "--workers": "1"}),
+    Command(["demo"], "demo:Options", {"--rounds": "1", "--snr-db": "5", "--seeds": "1", "--workers": "1"}),
     Command(["data", "list"], "data:ListOptions", {}),
     Command(["list", "layers"], "layers:Options", {}),
     Command(["data", "fetch"], "data:FetchOptions", {}, ["digits"]),

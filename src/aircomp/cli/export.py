@@ -8,7 +8,9 @@ from typing import Literal
 
 import tyro
 
+from aircomp.channel.settings import HIGHEST_SNR_DB, LOWEST_SNR_DB
 from aircomp.cli.common import output_directory, parse
+from aircomp.common.checks import check_number
 from aircomp.errors import ConfigError
 
 
@@ -93,6 +95,8 @@ def export_round(options: Options) -> None:
 
     if options.fragments is None:
         raise ConfigError("--format sigmf has no --fragments; give a directory from aircomp collect")
+    check_number("seed", options.seed, low=0, integer=True)
+    check_number("snr_db", options.snr_db, low=LOWEST_SNR_DB, high=HIGHEST_SNR_DB)
     files = round_files(options.fragments)
     if not 0 <= options.round < len(files):
         raise ConfigError(
