@@ -171,7 +171,7 @@ class RecordedSettings(BlockFadingSettings):
     """Gains from a file, say of a ray tracer: the devices of a round are users of the file, drawn at random."""
 
     kind: Literal["recorded"] = "recorded"
-    gains: Path
+    gains: Path = Field(default=Path("gains.npy"), validate_default=True)
     """A .npy file of complex numbers [users, blocks, antennas], or [users, antennas] for gains that never change. The mean
     power over the file is taken for one. Where a base station has more antennas than `antennas`, the first ones count."""
 
