@@ -129,5 +129,7 @@ def test_what_the_file_does_not_have_is_refused(file):
         sounded(recorded(file, antennas=4))
     with pytest.raises(ConfigError, match="no gain of the file is so large"):
         sounded(recorded(file, "inversion", threshold=10.0))
-    with pytest.raises(ConfigError, match="the file has the path loss"):
+    with pytest.raises(ConfigError, match="devices know those exactly"):
+        recorded(file, **{"errors.csi_correlation": 0.9})
+    with pytest.raises(ConfigError, match="path_loss"):
         recorded(file, path_loss=2.0)

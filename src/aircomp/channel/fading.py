@@ -114,7 +114,7 @@ class Fading:
         if self.power.control in COHERENT:
             return None
         s = self.settings
-        return Layout(s.places, s.path_loss, equalised=self.power.control == "statistical")
+        return Layout(s.places, s.exponent, equalised=self.power.control == "statistical")
 
     @property
     def block_uses(self) -> int:
@@ -127,7 +127,7 @@ class Fading:
         s = self.settings
         if isinstance(s, RecordedSettings):
             return load_gains(s)
-        return Belief(s.direct, s.errors.csi_correlation, s.path_loss, s.places)
+        return Belief(s.direct, s.errors.csi_correlation, s.exponent, s.places)
 
     def sound(self, num_devices: int, num_uses: int, *, rng: torch.Generator) -> Csi:
         """Draw the round's gains and errors, and let power control decide what each device does."""
@@ -253,7 +253,7 @@ def draw(settings: BlockFadingSettings, num_devices: int, blocks: int, *, rng: t
     pairs = torch.view_as_complex(numbers.unflatten(2, (-1, 2)).contiguous()) / math.sqrt(2)
     error, gains = pairs[:, :, 0], pairs[:, :, _ERRORS // 2 : _ERRORS // 2 + antennas]
     position = on_disc(distance.sqrt(), 2 * math.pi * angle)
-    path_gain = distance.sqrt().clamp(min=NEAREST) ** -settings.path_loss
+    path_gain = distance.sqrt().clamp(min=NEAREST) ** -settings.exponent
     if isinstance(settings, RecordedSettings):
         path_gain, small = draw_recorded(
             settings, num_devices, blocks, seed=int(own[0, 5] * 2**31) if num_devices else 0
@@ -271,7 +271,7 @@ def draw(settings: BlockFadingSettings, num_devices: int, blocks: int, *, rng: t
         small = _correlated(gains, settings.neighbours, settings.places)
         small = _with_direct_path(small, settings.direct, angle, turn)
     if settings.places > 1:
-        each = Layout(settings.places, settings.path_loss).gains(position)
+        each = Layout(settings.places, settings.exponent).gains(position)
         path_gain = each.mean(dim=1)
         relative = (each / path_gain[:, None]).repeat_interleave(antennas // settings.places, dim=1)
         small = small * relative.sqrt()[:, None]

@@ -101,10 +101,12 @@ class BlockFadingSettings(ChannelSettings):
     """Antennas of the base station; a device has another gain to each of them."""
     block_slots: int = Field(default=256, ge=1, le=10**9)
     """Slots of 64 real channel uses for which gains stay as they are; a round may end before a block does."""
-    path_loss: float = Field(default=0.0, ge=0, le=10)
-    """Exponent by which power falls with distance, for devices spread over a disc; at its edge the gain is one. 3.76 is
-    usual in a city; with 0 distance does not matter."""
     errors: ErrorSettings = ErrorSettings()
+
+    @property
+    def exponent(self) -> float:
+        """Exponent by which the mean power of a device falls with its distance; 0 where distance does not matter."""
+        return 0.0
 
     @property
     def places(self) -> int:
@@ -122,7 +124,20 @@ class BlockFadingSettings(ChannelSettings):
         return 0.0
 
 
-class FadingSettings(BlockFadingSettings):
+class DrawnSettings(BlockFadingSettings):
+    """Gains that are drawn, for devices at places that are drawn."""
+
+    path_loss: float = Field(default=0.0, ge=0, le=10)
+    """Exponent by which power falls with distance, for devices spread over a disc; at its edge the gain is one. 3.76 is
+    usual in a city; with 0 distance does not matter."""
+
+    @property
+    def exponent(self) -> float:
+        """Exponent by which the mean power of a device falls with its distance."""
+        return self.path_loss
+
+
+class FadingSettings(DrawnSettings):
     """Rayleigh or Rician fading, on antennas in one place or in several."""
 
     kind: Literal["fading"] = "fading"
@@ -150,7 +165,7 @@ class FadingSettings(BlockFadingSettings):
         return self.correlation
 
 
-class StandardSettings(BlockFadingSettings):
+class StandardSettings(DrawnSettings):
     """The models of 3GPP TR 38.901: each block on a subcarrier of its own."""
 
     kind: Literal["standard"] = "standard"
@@ -179,10 +194,9 @@ class RecordedSettings(BlockFadingSettings):
 
     @model_validator(mode="after")
     def _of_the_file(self) -> "RecordedSettings":
-        if self.path_loss or self.errors.csi_correlation < 1:
+        if self.errors.csi_correlation < 1:
             raise ValueError(
-                "path_loss and errors.csi_correlation were given with gains from a file; leave them out, because the file "
-                "has the path loss, and devices know the gains of a file exactly"
+                "errors.csi_correlation was given with gains from a file; leave it out, because devices know those exactly"
             )
         return self
 
