@@ -23,10 +23,9 @@ from aircomp.common.results import Row
 from aircomp.measure.fields import columns_of, label_of
 from aircomp.report.page import Figure, Table, cell_text, standalone_svg
 from aircomp.report.rows import table_of
-from aircomp.schemes.outputs import Counts, Mean, Vectors, Vote
 from aircomp.studies.arena import ROUND_ITSELF, Plan, expected_rows
-from aircomp.studies.arena_page import OVERVIEW, command_of, figure_of
-from aircomp.studies.entrants import REFERENCES, find_entrant
+from aircomp.studies.arena_page import FAMILIES, OVERVIEW, command_of, family_of, figure_of
+from aircomp.studies.entrants import REFERENCES
 from aircomp.studies.expected import expected
 from aircomp.studies.ranking import MEASURES, compared, outcome, overview, winners
 from aircomp.studies.results import judged
@@ -186,14 +185,6 @@ def _topics(everything: Sequence[Expected]) -> list[Table]:
 
 # ── challenges ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-FAMILIES = {
-    Counts: "codewords, all at once",
-    Mean: "parameters, all at once",
-    Vectors: "bits, in turns",
-    Vote: "signs, all at once",
-}
-"""Kinds of schemes, by what arrives."""
-
 
 def _challenge_page(docs: Path, name: str) -> dict[Path, str]:
     """Return the page of a challenge and its figures: who wins, then every scheme."""
@@ -317,8 +308,7 @@ def _families(rows: list[Row], task: Task, words: Sequence[str]) -> Table:
         line: Row = {"value": value}
         for row in sorted(rows, key=lambda row: sign * row[name]):
             if row["value"] == value and row["scheme"] not in REFERENCES:
-                family = FAMILIES[find_entrant(row["scheme"]).offers]
-                line.setdefault(family, f"{cell_text(row[name])} `{row['scheme']}`")
+                line.setdefault(family_of(row["scheme"]), f"{cell_text(row[name])} `{row['scheme']}`")
         found.append(line)
     axis = label_of(find_challenge(rows[0]["challenge"]).axis) if rows else ""
     kinds = [name for name in FAMILIES.values() if any(name in line for line in found)]

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from aircomp.measure.limits import cut_set, modulo_lattice
-from aircomp.studies.arena_page import limits_of
+from aircomp.studies.arena_page import figure_of, limits_of
+from aircomp.studies.ranking import MEASURES
 from aircomp.studies.study import find_challenge
 
 DEVICES, CORRELATION, USES = 10, 0.2, 3.2
@@ -44,3 +45,25 @@ def test_lines_of_theory_are_drawn_where_the_theory_holds():
     white = drawn("awgn")["cut-set, Gaussian"]
     assert white[4] == (10.0, pytest.approx(cut_set(10.0, 10, 0.2, 3.2)))
     assert [drawn(name) for name in ("phase", "awgn-cap", "byzantine", "bursts")] == [{}] * 4
+
+
+def test_a_figure_has_a_panel_a_family_and_names_every_line_beside_it():
+    rows = [
+        {"scheme": name, "value": value, "raw_nmse": 0.1 * (1 + place), "update_correlation": 0.2}
+        for place, name in enumerate(("own-update", "analog", "baa", "digital"))
+        for value in (-10.0, 20.0)
+    ]
+    figure = figure_of(find_challenge("awgn"), rows, MEASURES["round"])
+    assert figure is not None
+    for text in (
+        "parameters, all at once",
+        "codewords, all at once",
+        "own-update",
+        "analog",
+        "baa",
+        "digital",
+        "cut-set",
+    ):
+        assert text in figure.svg
+    assert "bits, in turns" not in figure.svg
+    assert figure.svg.count(">own-update<") == 2  # in every panel, without a legend

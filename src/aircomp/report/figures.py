@@ -155,6 +155,79 @@ def panels(
         return Figure(title, svg_of(drawing), alt)
 
 
+def labelled_panels(
+    series: Mapping[str, Mapping[str, Points]],
+    *,
+    x: str,
+    y: str,
+    title: str,
+    alt: str,
+    references: Mapping[str, Mapping[str, Points]],
+    log: bool = False,
+    limits: tuple[float, float] | None = None,
+) -> Figure:
+    """Draw lines in panels below each other, over the whole width; every line has its name at its right end.
+
+    Args:
+        series: Points of each line by its label, by the heading of its panel.
+        x: Heading of the horizontal axes, with the unit.
+        y: Heading of the vertical axes, with the unit.
+        title: What stands above the figure.
+        alt: What it shows, in words.
+        references: Lines in grey by their label, by the heading of their panel.
+        log: Whether the vertical axes are logarithmic; what is not positive is left out then.
+        limits: Ends of the vertical axes.
+    """
+    from matplotlib.figure import Figure as Drawing
+
+    with _style():
+        # names stand an eighth of an inch apart, so many of them need a higher panel
+        grey = {heading: references.get(heading, {}) for heading in series}
+        heights = [max(1.5, 0.14 * (len(lines) + len(grey[heading])) + 0.3) for heading, lines in series.items()]
+        drawing = Drawing(figsize=(7.2, sum(heights) + 0.5 * len(heights) + 0.4), layout="constrained")
+        grid = drawing.subplots(len(series), 1, sharex=True, squeeze=False, height_ratios=heights).flatten()
+        for axes, (heading, lines), height in zip(grid, series.items(), heights, strict=True):
+            shown = {label: _drawable(points, log=log) for label, points in lines.items()}
+            for number, (label, points) in enumerate(shown.items()):
+                _line(axes, number, label, points)
+            for number, (label, points) in enumerate(grey[heading].items()):
+                _reference(axes, number, label, points, log=log)
+            shown |= {label: _drawable(points, log=log) for label, points in grey[heading].items()}
+            axes.set_title(_label(heading), fontsize=9, loc="left")
+            values = [point[1] for points in shown.values() for point in points]
+            if log and values:
+                logarithmic(axes.yaxis, values)
+            elif limits is not None:
+                axes.set_ylim(*limits)
+            axes.set_ylabel(_label(y))
+            colours = [PALETTE[number % len(PALETTE)] for number in range(len(lines))] + [INK] * len(grey[heading])
+            _names_at_ends(axes, shown, colours, 0.14 / height)
+        grid[-1].set_xlabel(_label(x))
+        return Figure(title, svg_of(drawing), alt)
+
+
+def _names_at_ends(axes: "Axes", lines: Mapping[str, list[Any]], colours: Sequence[str], apart: float) -> None:
+    """Write the name of each line at its right end, as far apart as names are high, with a thin line to its end."""
+    to_share = axes.transData + axes.transAxes.inverted()
+    ends = {}
+    for (label, points), colour in zip(lines.items(), colours, strict=True):
+        if points:
+            last = max(points, key=lambda point: point[0])
+            across, above = to_share.transform((last[0], last[1]))
+            ends[label] = (float(across), float(above), colour)
+    height = -math.inf
+    order = sorted(ends.items(), key=lambda item: item[1][1])
+    places = []
+    for _, (_, above, _) in order:
+        height = max(above, height + apart)
+        places.append(height)
+    shift = max(0.0, places[-1] - 1.0) / 2 if places else 0.0
+    for (label, (across, above, colour)), place in zip(order, places, strict=True):
+        arrow = {"arrowstyle": "-", "color": colour, "linewidth": 0.5, "alpha": 0.6, "shrinkA": 0, "shrinkB": 2}
+        given: Any = {"xycoords": "axes fraction", "textcoords": "axes fraction", "va": "center", "fontsize": 8}
+        axes.annotate(_label(label), (across, above), (1.05, place - shift), color=colour, arrowprops=arrow, **given)
+
+
 def bars(series: Mapping[str, Points], *, x: str, y: str, title: str, alt: str, log: bool = False) -> Figure:
     """Draw lying bars, grouped by category: each series has (category, value) or (category, value, spread).
 

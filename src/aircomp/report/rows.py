@@ -146,6 +146,22 @@ def lines_of(series: Mapping[str, figures.Points], x: str, y: str, title: str, *
     return figures.lines(known, x=x, y=y, title=title, alt=alt, **axis)
 
 
+def panels_of(
+    families: Mapping[str, Mapping[str, figures.Points]], x: str, y: str, title: str, **axis: Any
+) -> Figure | None:
+    """Draw lines in named panels, with a description made of their labels; None if there is nothing to draw."""
+    shown = {
+        family: {label: points for label, points in lines.items() if any(_shown(each[1], axis) for each in points)}
+        for family, lines in families.items()
+    }
+    shown = {family: lines for family, lines in shown.items() if lines}
+    if not shown:
+        return None
+    parts = [f"{family}: {_described(lines)}" for family, lines in shown.items()]
+    alt = f"{y} against {x}; {'; '.join(parts)}."
+    return figures.labelled_panels(shown, x=x, y=y, title=title, alt=alt, **axis)
+
+
 def _label(row: Row, names: Iterable[str]) -> str:
     """Name a line of a figure by some of its fields; settings are named as well, words speak for themselves."""
     parts = []

@@ -11,9 +11,10 @@ from aircomp.measure.fields import columns_of, label_of
 from aircomp.measure.limits import cut_set, modulo_lattice
 from aircomp.quantize.settings import FragmentSettings
 from aircomp.report.page import Figure, Section, Table, write_figures, write_page
-from aircomp.report.rows import SHARE, lines_of, present, series_of, table_of, varies
+from aircomp.report.rows import SHARE, lines_of, panels_of, present, series_of, table_of, varies
+from aircomp.schemes.outputs import Counts, Mean, Output, Vectors, Vote
 from aircomp.studies.arena import COST_FIELDS, ROUND_FIELDS, ROUND_ITSELF, SLOT_USES, Comparison, Plan
-from aircomp.studies.entrants import REFERENCES, find_entrants
+from aircomp.studies.entrants import REFERENCES, entrant_names, find_entrant, find_entrants
 from aircomp.studies.ranking import CONFIDENCE, MEASURES, Measure, overview
 from aircomp.studies.scales import SCALES
 from aircomp.studies.study import Challenge
@@ -42,6 +43,14 @@ TASKS = {
 }
 BESIDE = {"round": (Measure("update_nmse", higher_is_better=False, unit="dB"),), "training": ()}
 """Drawn but not judged: the error against what was sent, which leaves out the loss of quantisation."""
+FAMILIES: dict[type[Output], str] = {
+    Mean: "parameters, all at once",
+    Counts: "codewords, all at once",
+    Vectors: "bits, in turns",
+    Vote: "signs, all at once",
+}
+"""Kinds of schemes, by what arrives."""
+OTHERS = "others"
 LIMITS = {"cut-set, Gaussian": cut_set, "ideal modulo lattice, Gaussian": modulo_lattice}
 """Lines of theory; `measure/limits.py` has the formulas."""
 WHITE = {
@@ -86,14 +95,27 @@ def write_comparison(comparison: Comparison, out: Path) -> Path:
 
 
 def figure_of(challenge: Challenge, rows: Sequence[Row], measure: Measure) -> Figure | None:
-    """Draw a challenge: one line a scheme."""
+    """Draw a challenge: a panel for every family of schemes, one line a scheme, references in grey."""
     drawn = [row | {challenge.axis: row["value"]} for row in rows]
     series = series_of(drawn, ["scheme"], challenge.axis, measure.field)
+    grey: dict[str, Any] = {name: series.pop(name) for name in REFERENCES if name in series}
+    families: dict[str, dict[str, Any]] = {}
+    for name, points in series.items():
+        families.setdefault(family_of(name), {})[name] = points
+    order = [*FAMILIES.values(), OTHERS]
+    families = {name: families[name] for name in order if name in families}
+    references = dict.fromkeys(families, grey)
+    if measure == MEASURES["round"] and references:  # where schemes come near
+        best = next(iter(references))
+        references[best] = grey | limits_of(challenge, rows)
     axis: Row = {"limits": SHARE} if measure.higher_is_better else {"log": True}
-    if measure == MEASURES["round"]:
-        axis |= {"references": limits_of(challenge, rows)}
     title = f"{challenge.title}: {label_of(measure.field)}"
-    return lines_of(series, label_of(challenge.axis), label_of(measure.field), title, **axis)
+    return panels_of(families, label_of(challenge.axis), label_of(measure.field), title, references=references, **axis)
+
+
+def family_of(scheme: str) -> str:
+    """Return the family of a scheme; one of the user's own is among the others."""
+    return FAMILIES[find_entrant(scheme).offers] if scheme in entrant_names() else OTHERS
 
 
 def limits_of(challenge: Challenge, rows: Sequence[Row]) -> dict[str, list[tuple[float, float]]]:
