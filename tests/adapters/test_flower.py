@@ -371,8 +371,8 @@ class Fading(Ideal):
     name = "fading"
 
     def encode(self, messages, broadcast, csi, *, rng):
-        heard = messages[:-1]
-        return Sent(Symbols(heard[:, None], power=0.0), torch.cat([heard, torch.zeros_like(messages[:1])]))
+        heard = torch.cat([messages[:-1], torch.zeros_like(messages[:1])])
+        return Sent(Symbols(heard[:, None], power=0.0), heard)
 
 
 def said_by(device, replies):

@@ -63,7 +63,7 @@ def cheat(honest, kind):
     [
         ("private", "encode reaches for more than the broadcast .broadcast left self.own on the scheme"),
         ("spends", "devices spend 10 times the power"),
-        ("remembers", "decode knows the messages without hearing them"),
+        ("remembers", "decode reaches for what another verb left"),
         ("draws", "equal seeds give other signals"),
     ],
 )

@@ -16,8 +16,8 @@ def test_runs_from_scratch_are_the_papers_at_half_resolution():
         assert job.needs == (), "no start, and the package's layer"
         assert job.params["preset"] == "cifar10"
         settings = job.params["settings"]
-        assert (settings["model.stem_stride"], settings["rounds"]) == (2, 300)
-        assert job.params["tested"] == list(range(5, 301, 5))
+        assert (settings["model.stem_stride"], settings["rounds"]) == (2, 150)
+        assert job.params["tested"] == list(range(5, 151, 5))
 
 
 def test_the_runs_of_table_one_are_shared_with_the_look_at_buffers():

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from aircomp.channel.settings import RecordedSettings
 from aircomp.common.artefact import check_file
+from aircomp.common.rng import generator
 from aircomp.errors import ArtefactError, ConfigError
 
 MOST_BYTES = 4 * 2**30
@@ -103,7 +104,7 @@ def draw_recorded(
         raise ConfigError(
             f"{num_devices} devices send, but {settings.gains} has gains of {users} users; give a larger file"
         )
-    rng = torch.Generator().manual_seed(seed)
+    rng = generator(seed, "recorded gains")
     first = int(torch.randint(recorded, (1,), generator=rng))
     chosen = torch.randperm(users, generator=rng)[:num_devices]
     which = (first + torch.arange(blocks)) % recorded
