@@ -184,8 +184,18 @@ def labelled_panels(
         # names stand an eighth of an inch apart, so many of them need a higher panel
         grey = {heading: references.get(heading, {}) for heading in series}
         heights = [max(1.5, 0.14 * (len(lines) + len(grey[heading])) + 0.3) for heading, lines in series.items()]
-        drawing = Drawing(figsize=(7.2, sum(heights) + 0.5 * len(heights) + 0.4), layout="constrained")
-        grid = drawing.subplots(len(series), 1, sharex=True, squeeze=False, height_ratios=heights).flatten()
+        # in inches, without a solver: that of matplotlib ends in other bits from process to process
+        width, between, above, below = 7.2, 0.4, 0.3, 0.5
+        tall = sum(heights) + between * (len(heights) - 1) + above + below
+        names = max(
+            (len(_label(label)) for heading in series for label in (*series[heading], *grey[heading])), default=0
+        )
+        margins = {"left": 0.75 / width, "right": 1 - (0.4 + 0.068 * names) / width}
+        margins |= {"bottom": below / tall, "top": 1 - above / tall, "hspace": between * len(heights) / sum(heights)}
+        drawing = Drawing(figsize=(width, tall))
+        grid = drawing.subplots(
+            len(series), 1, sharex=True, squeeze=False, height_ratios=heights, gridspec_kw=margins
+        ).flatten()
         for axes, (heading, lines), height in zip(grid, series.items(), heights, strict=True):
             shown = {label: _drawable(points, log=log) for label, points in lines.items()}
             for number, (label, points) in enumerate(shown.items()):
