@@ -1,4 +1,4 @@
-"""Sweep the SNR and plot the test accuracy of three schemes at equal channel uses and energy, with three seeds."""
+"""Sweep the SNR and plot the test accuracy of three schemes at equal channel uses and energy, with two seeds."""
 
 import statistics
 
@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 
 import aircomp
 
-SNRS_DB, SEEDS, ROUNDS = [-10.0, 0.0, 10.0], [0, 1, 2], 10
+SNRS_DB, SEEDS, ROUNDS = [-10.0, 10.0], [0, 1], 10
 
 
 def accuracies(**settings):
