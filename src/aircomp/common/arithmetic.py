@@ -47,9 +47,8 @@ class Kernels:
     """
 
     def __init__(self, library: Path, variant: str | None = None):
-        content = (
-            library.read_bytes() if library.is_file() else b""
-        )  # a pipe would hang, and loading half a library kills
+        # reading a pipe would hang, and loading half a library kills
+        content = library.read_bytes() if library.is_file() else b""
         if hashlib.sha256(content[:-DIGEST]).digest() != content[-DIGEST:]:
             raise OSError(f"{library.name} is damaged")
         self._library = ctypes.CDLL(str(library))

@@ -225,9 +225,8 @@ def stepper(model: FlatModel, settings: LocalSettings, rate: float) -> Callable[
         return take_flat_step
     parameters = model.parameters()
     optimizer: Any = make_optimizer(settings, parameters, rate)  # Any: L-BFGS takes tensors where its type says numbers
-    asks_again = any(
-        each.default is each.empty for each in inspect.signature(optimizer.step).parameters.values()
-    )  # LBFGS
+    # LBFGS: its step does not go without the closure
+    asks_again = any(each.default is each.empty for each in inspect.signature(optimizer.step).parameters.values())
 
     def take_step(with_gradient: Callable[[], Tensor]) -> Tensor:
         def clipped() -> Tensor:
