@@ -9,7 +9,7 @@ import pytest
 from aircomp.common.arithmetic import kernels, switched_off
 from aircomp.errors import AirCompError, ArtefactError
 from aircomp.studies import jobs as jobs_module
-from aircomp.studies.jobs import Job, Workers, forecast, in_order, run_jobs, run_params
+from aircomp.studies.jobs import Job, Workers, forecast, in_order, known_seconds, run_jobs, run_params
 from aircomp.studies.summary import over_seeds
 
 
@@ -193,12 +193,20 @@ def test_others_go_on_where_a_job_fails_and_what_needs_it_fails_with_it(tmp_path
     assert not bad.path(tmp_path / "work").exists(), "it is done again next time"
 
 
-def test_a_forecast_takes_what_was_measured_here_before_what_is_known(tmp_path):
+def test_a_forecast_takes_the_pace_of_what_was_measured_here(tmp_path):
     jobs = [leaf(value) for value in range(4)]
     jobs[0].keep(tmp_path, {"rows": [{"sum": 1}]}, 1800.0)
-    found = forecast(jobs, tmp_path, {"add": 1.0})
+    found = forecast(jobs, tmp_path, known_seconds(jobs, {"add": 1.0}))
     assert (found.jobs, found.missing, found.seconds) == (4, 3, 5400.0)
     assert (
         found.sentence(2) == "4 jobs, 1 of them done; the others take about 1.5 core-hours, 0.75 hours with 2 at a time"
     )
+    assert forecast(jobs, tmp_path, {}).seconds == 5400.0, "others of its kind, where nothing is known of a job"
     assert forecast([Job("new", {})], tmp_path, {}).sentence(1).endswith("was never measured")
+
+
+def test_a_long_job_is_not_taken_for_a_short_one_of_its_kind(tmp_path):
+    short, long = leaf(1), leaf(2)
+    assert forecast([short, long], tmp_path, {short.key: 100.0, long.key: 7000.0}).seconds == 7100.0
+    short.keep(tmp_path, {"rows": [{"sum": 1}]}, 50.0)
+    assert forecast([short, long], tmp_path, {short.key: 100.0, long.key: 7000.0}).seconds == 3500.0

@@ -24,6 +24,7 @@ from aircomp.studies.jobs import (
     Payload,
     Workers,
     forecast,
+    known_seconds,
     run_jobs,
     run_params,
     seconds_by_kind,
@@ -135,7 +136,8 @@ def forecast_of(plan: Plan, work: Path) -> Forecast:
     known: dict[str, float] = {}
     for task in KEPT:
         known |= (expected("arena", task) or {}).get("seconds_by_kind", {})
-    return forecast([job for _, job in jobs_of(plan)[0]], work, known)
+    jobs = [job for _, job in jobs_of(plan)[0]]
+    return forecast(jobs, work, known_seconds(jobs, known))
 
 
 # ── jobs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

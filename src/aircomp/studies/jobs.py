@@ -340,23 +340,34 @@ class Forecast:
 
 
 def forecast(jobs: Sequence[Job], work: Path, known: Mapping[str, float]) -> Forecast:
-    """Estimate what is missing by jobs of the same kind that are done here, or else by what is known of the kind.
+    """Estimate what is missing: by what is known of each job, at the pace of the jobs that are done here.
+
+    A job of which nothing is known takes as long as the done jobs of its kind.
 
     Args:
         jobs: What is wanted.
         work: Where finished jobs are.
-        known: Seconds of a job by kind, as measured before.
+        known: Seconds of a job by its key, as measured before.
     """
     everything = in_order(jobs)
     found = {job.key: job.payload(work) for job in everything}
-    measured: dict[str, list[float]] = {}
-    for job in everything:
-        if (payload := found[job.key]) is not None:
-            measured.setdefault(job.kind, []).append(payload["seconds"])
-    seconds = dict(known) | {kind: statistics.fmean(values) for kind, values in measured.items()}
+    done = [(job, payload["seconds"]) for job in everything if (payload := found[job.key]) is not None]
+    paced = [(known[job.key], seconds) for job, seconds in done if job.key in known]
+    before, here = sum(a for a, _ in paced), sum(b for _, b in paced)
+    pace = here / before if before else 1.0
+    by_kind: dict[str, list[float]] = {}
+    for job, seconds in done:
+        by_kind.setdefault(job.kind, []).append(seconds)
     missing = [job for job in everything if found[job.key] is None]
-    fits = all(job.kind in seconds for job in missing)
-    return Forecast(len(everything), len(missing), sum(seconds[job.kind] for job in missing) if fits else None)
+    if not all(job.key in known or job.kind in by_kind for job in missing):
+        return Forecast(len(everything), len(missing), None)
+    seconds = [known[j.key] * pace if j.key in known else statistics.fmean(by_kind[j.kind]) for j in missing]
+    return Forecast(len(everything), len(missing), sum(seconds))
+
+
+def known_seconds(jobs: Sequence[Job], by_kind: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of jobs, and of those that they need, by their keys."""
+    return {job.key: by_kind[job.kind] for job in in_order(jobs) if job.kind in by_kind}
 
 
 def seconds_by_kind(jobs: Sequence[Job], work: Path) -> dict[str, float]:

@@ -25,6 +25,7 @@ from aircomp.studies.jobs import (
     Workers,
     forecast,
     in_order,
+    known_seconds,
     run_jobs,
     seconds_by_kind,
     source_hash,
@@ -87,11 +88,16 @@ def _ordered(by: Iterable[str]) -> list[str]:
 
 
 def forecast_of(names: Sequence[str], scale: Scale, seeds: Sequence[int], work: Path) -> Forecast:
-    """Return what some results will cost, by what was measured of their kinds of jobs at this scale."""
+    """Return what some results will cost: jobs of one kind take as long as they took in the same result."""
+    measured = {name: (expected(scale.name, name) or {}).get("seconds_by_kind", {}) for name in RESULTS.at(scale.name)}
+    elsewhere = {kind: seconds for each in measured.values() for kind, seconds in each.items()}
     known: dict[str, float] = {}
-    for name in RESULTS.at(scale.name):
-        known |= (expected(scale.name, name) or {}).get("seconds_by_kind", {})
-    return forecast([job for name in names for _, job in jobs_of(name, scale, seeds)], work, known)
+    wanted: list[Job] = []
+    for name in names:
+        jobs = [job for _, job in jobs_of(name, scale, seeds)]
+        known = known_seconds(jobs, elsewhere | measured.get(name, {})) | known
+        wanted += jobs
+    return forecast(wanted, work, known)
 
 
 def reproduce(
