@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from aircomp.channel.make import make_channel
+from aircomp.channel.base import make_channel
 from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
 from aircomp.data.images import ImageData, load

@@ -5,7 +5,7 @@ from functools import cache
 
 import torch
 
-from aircomp.channel.make import make_channel
+from aircomp.channel.base import make_channel
 from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.common.packing import pack
 from aircomp.common.rng import generator

@@ -11,8 +11,7 @@ import torch
 
 import aircomp
 from aircomp.channel.awgn import Awgn
-from aircomp.channel.base import AtDevices, Csi
-from aircomp.channel.make import make_channel
+from aircomp.channel.base import AtDevices, Csi, make_channel
 from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.channel.signal import Gains, Symbols
 from aircomp.common.packing import unpack

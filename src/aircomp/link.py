@@ -34,10 +34,7 @@ from torch import Tensor, nn
 
 from aircomp.aggregation.rules import Rule
 from aircomp.aggregation.settings import Readout
-from aircomp.channel.awgn import Awgn
-from aircomp.channel.base import AtDevices, Channel, Csi, Direct
-from aircomp.channel.fading import Fading
-from aircomp.channel.settings import COHERENT
+from aircomp.channel.base import AtDevices, Channel, Csi, Direct, facts_of
 from aircomp.channel.signal import Louder, Symbols
 from aircomp.common import rng as rngs
 from aircomp.common.boundary import ask, blaming, check_returned, name_of
@@ -224,9 +221,8 @@ def context_for(
     device: str | torch.device,
     include_base_station: bool,
 ) -> SchemeContext:
-    """Return what a scheme is made for on a channel; of one of the user's own nothing is known."""
-    faded = channel if isinstance(channel, Fading) else None
-    reference = channel.reference if isinstance(channel, Awgn) else faded.settings.snr_reference if faded else "round"
+    """Return what a scheme is made for on a channel."""
+    facts = facts_of(channel)
     return SchemeContext(
         slot_layers=layers,
         shapes=shapes,
@@ -234,9 +230,9 @@ def context_for(
         seed=seed,
         device=device,
         include_base_station=include_base_station,
-        snr_reference=reference,
-        block_uses=faded.block_uses if faded else 0,
-        access_points=faded.settings.places if faded else 1,
+        snr_reference=facts.snr_reference,
+        block_uses=facts.block_uses,
+        access_points=facts.access_points,
     )
 
 
@@ -264,8 +260,7 @@ def _settings_of(scheme: Any) -> SchemeSettings | None:  # Any: whatever the use
 
 def _check_phase(name: str, channel: Channel) -> None:
     """Refuse a scheme that needs gains of a common phase where the channel gives none."""
-    random = isinstance(channel, Fading) and channel.power.control not in COHERENT
-    if random and scheme_class(name).facts.needs.startswith("in phase"):
+    if not facts_of(channel).in_phase and scheme_class(name).facts.needs.startswith("in phase"):
         raise ConfigError(
             f"scheme = {name!r} needs signals that arrive in phase, but this channel leaves phases random; give it "
             "control='inversion', or take another scheme, say 'blind'"
@@ -486,7 +481,7 @@ def within_cap(link: Link, send: Callable[[AtDevices], Sent], announced: Broadca
 def carry(link: Link, sent: Sent, csi: Csi, index: int) -> Any:
     """Let the air add it all up; what a cap made louder, the base station divides by."""
     if sent.payload is not None:
-        if isinstance(link.channel, Awgn) and link.channel.disturbance.is_set:
+        if facts_of(link.channel).disturbed:
             raise ConfigError(
                 f"the scheme {link.scheme.name} is taken to reach the capacity of white noise, but channel.disturbance was "
                 "given; use a scheme that sends a signal, say tdma-coded"

@@ -25,7 +25,7 @@ import aircomp
 from aircomp.adapters.flower import ClientFailed, UplinkStrategy, uplink_mod
 from aircomp.adapters.flower_records import ANNOUNCED, MEMORY, SENT
 from aircomp.channel.awgn import Awgn
-from aircomp.channel.make import make_channel
+from aircomp.channel.base import make_channel
 from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.channel.signal import Symbols
 from aircomp.common.rng import generator

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from aircomp.channel.awgn import Awgn
-from aircomp.channel.disturb import STEPS
+from aircomp.channel.disturb import STEPS, Disturbed
 from aircomp.channel.settings import DisturbanceSettings
 from aircomp.channel.signal import Symbols
 from aircomp.errors import ConfigError
@@ -19,7 +18,7 @@ NOISELESS = math.inf
 
 def carried(values, snr_db=NOISELESS, **settings):
     """Return what one antenna hears of devices that send at mean power one."""
-    channel = Awgn(snr_db, "transmit", DisturbanceSettings(**settings))
+    channel = Disturbed(snr_db, "transmit", DisturbanceSettings(**settings))
     csi = channel.sound(len(values), values[0].numel(), rng=seeded(2))
     return channel.carry(Symbols(values, 1.0), csi, rng=seeded(3))[0]
 
@@ -108,7 +107,7 @@ def test_who_sends_too_loudly_moves_the_sum_by_the_extra_amplitude():
 def test_agreed_energy_and_noise_do_not_follow_an_attack():
     updates = [torch.randn(10, 2000, generator=seeded(seed)) for seed in range(2)]
     honest, attacked = (
-        Link("baa", Awgn(10.0, "transmit", DisturbanceSettings(attackers=share)), seed=0) for share in (0.0, 0.2)
+        Link("baa", Disturbed(10.0, "transmit", DisturbanceSettings(attackers=share)), seed=0) for share in (0.0, 0.2)
     )
     for each in updates:
         plain, under_attack = honest.send(each), attacked.send(each)
@@ -127,6 +126,6 @@ def test_what_changes_nothing_changes_nothing(settings):
 
 @pytest.mark.parametrize("name", ["tdma-vq", "capacity"])
 def test_bits_at_capacity_are_refused_where_they_would_not_hear_it(name):
-    link = Link(name, Awgn(10.0, "transmit", DisturbanceSettings(lost=0.1)), seed=0)
+    link = Link(name, Disturbed(10.0, "transmit", DisturbanceSettings(lost=0.1)), seed=0)
     with pytest.raises(ConfigError, match=r"taken to reach the capacity of white noise, but channel\.disturbance"):
         link.send(torch.randn(4, 400, generator=seeded(0)))

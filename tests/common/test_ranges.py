@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import aircomp
+from aircomp.channel.base import make_channel
 from aircomp.channel.fading import Fading
-from aircomp.channel.make import make_channel
 from aircomp.channel.settings import HIGHEST_SNR_DB, LOWEST_SNR_DB, ChannelSettings, PowerSettings
 from aircomp.common.rng import generator
 from aircomp.common.settings import Settings, SettingsError, Tagged, bounds, range_of

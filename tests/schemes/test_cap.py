@@ -5,7 +5,7 @@ import torch
 
 import aircomp
 from aircomp.channel.awgn import Awgn
-from aircomp.channel.make import make_channel
+from aircomp.channel.base import make_channel
 from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate

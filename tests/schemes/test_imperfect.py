@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from aircomp.channel.make import make_channel
+from aircomp.channel.base import make_channel
 from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.link import Link, communicate
 from aircomp.schemes.base import SchemeContext

@@ -9,8 +9,8 @@ from scipy import special
 
 import aircomp
 from aircomp.channel.awgn import Awgn
+from aircomp.channel.base import make_channel
 from aircomp.channel.capacity import joint_rate, sum_rate
-from aircomp.channel.make import make_channel
 from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.common import rng as rngs
 from aircomp.encode.carrier import plan_air, take

@@ -3,16 +3,15 @@
 signal ──► superpose under the gains ──► [antennas, slots, uses] ──► add_noise ──► received
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import get_args
 
 import torch
 from jaxtyping import Float, Inexact, Real
 from torch import Tensor
 
-from aircomp.channel.base import AtDevices, Csi
-from aircomp.channel.disturb import amplified, attack_gains, converted, noise_amplitude, without_lost
-from aircomp.channel.settings import LOWEST_SNR_DB, DisturbanceSettings
+from aircomp.channel.base import AtDevices, ChannelFacts, Csi
+from aircomp.channel.settings import LOWEST_SNR_DB
 from aircomp.channel.signal import Signal
 from aircomp.channel.snr import noise_variance
 from aircomp.common.checks import check_choice, check_number
@@ -37,23 +36,25 @@ class Awgn:
     snr_db: float
     reference: SnrReference = "round"
     """What the SNR refers to: the mean received power of the `round`, that of each `slot`, or the `transmit` power."""
-    disturbance: DisturbanceSettings = field(default_factory=DisturbanceSettings)
-    """What else goes wrong; nothing by default."""
 
     def __post_init__(self) -> None:
         check_number("snr_db", self.snr_db, low=LOWEST_SNR_DB)
         check_choice("reference", self.reference, get_args(SnrReference))
 
+    @property
+    def facts(self) -> ChannelFacts:
+        """What a link must know of it."""
+        return ChannelFacts(snr_reference=self.reference)
+
     def sound(self, num_devices: int, num_uses: int, *, rng: torch.Generator) -> Csi:
         """Let everybody send at nominal power, with the share of a device in the SNR of all."""
         alone = 10.0 ** (self.snr_db / 10) / max(num_devices, 1)
         snr = torch.full((num_devices, 1), alone)
-        known = AtDevices(num_devices, snr=snr, over_noise=snr.sqrt()[:, :, None])
-        return Csi(known, attack_gains(self.disturbance, num_devices, rng=rng))
+        return Csi(AtDevices(num_devices, snr=snr, over_noise=snr.sqrt()[:, :, None]))
 
     def carry(self, signal: Signal, csi: Csi, *, rng: torch.Generator) -> Inexact[Tensor, "antennas slots uses"]:
         """Add the signals up, and to each antenna the noise that the SNR asks for."""
-        clean = amplified(signal, self.disturbance.clip_db).superpose(csi.with_power)
+        clean = signal.superpose(csi.with_power)
         num_active = csi.at_devices.num_devices
         noise_var = [
             noise_variance(heard, self.snr_db, self.reference, num_active=num_active, power=signal.power)
@@ -62,13 +63,8 @@ class Awgn:
         return torch.stack([self._heard(heard, var, rng) for heard, var in zip(clean, noise_var, strict=True)])
 
     def _heard(self, clean: Tensor, noise_var: Tensor, rng: torch.Generator) -> Inexact[Tensor, "slots uses"]:
-        """Return what one antenna hears, behind its converter."""
-        if not self.disturbance.is_set:
-            return add_noise(clean, noise_var, rng=rng)
-        noise = add_noise(torch.zeros_like(clean), noise_var, rng=rng)
-        amplitude = noise_amplitude(self.disturbance, clean, rng=rng)
-        received = clean + (noise if amplitude is None else noise * amplitude.to(noise))
-        return converted(without_lost(received, self.disturbance.lost, rng=rng), self.disturbance.adc_bits)
+        """Return what one antenna hears."""
+        return add_noise(clean, noise_var, rng=rng)
 
 
 def superpose(

@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Bool, Complex, Float, Inexact
 from torch import Tensor
 
-from aircomp.channel.places import Layout
+from aircomp.channel.settings import AwgnSettings, BlockFadingSettings, ChannelSettings, PowerSettings
 from aircomp.channel.signal import Gains, Signal, slot_blocks
 from aircomp.common.gains import GainModel
+from aircomp.common.snr import SnrReference
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,15 @@ class AtDevices:
         return (self.scale != 0)[:, slot_blocks(num_slots, uses, self.block_uses)]
 
 
+@runtime_checkable
+class PlaceGains(Protocol):
+    """Mean gains by place, equal where they are the same."""
+
+    def arriving(self, positions: Float[Tensor, "places 2"]) -> Float[Tensor, "places access_points"]:
+        """Return the mean power with which each access point hears a device at each place, behind power control."""
+        ...
+
+
 @dataclass(frozen=True)
 class AtReceiver:
     """What the base station knows of the channel beside what it hears."""
@@ -55,7 +65,7 @@ class AtReceiver:
     """Channel uses of a coherence block, in which the same devices speak; 0: the whole round is one."""
     gain_model: GainModel = field(default_factory=GainModel)
     """The law of the gains, by which the link was planned; not those of the round."""
-    layout: Layout | None = None
+    layout: PlaceGains | None = None
     """Mean gains by place, by which the link was planned; None where places do not matter, or devices undo their gains."""
     knows_level: bool = False
     """Whether devices arrive at a level that depends on the round's gains."""
@@ -149,6 +159,44 @@ class Channel(Protocol):
             rng: Where every random number of this call comes from.
         """
         ...
+
+
+@dataclass(frozen=True)
+class ChannelFacts:
+    """What a link must know of its channel before the first round; the attribute `facts` of a channel tells it."""
+
+    snr_reference: SnrReference = "round"
+    block_uses: int = 0
+    """Channel uses of a coherence block, where gains differ from block to block; 0: gains of one."""
+    access_points: int = 1
+    """Places over which the base station's antennas are spread."""
+    in_phase: bool = True
+    """Whether signals arrive in phase."""
+    disturbed: bool = False
+    """Whether more goes wrong than noise, so that its capacity is not known."""
+
+
+def facts_of(channel: Any) -> ChannelFacts:  # Any: of the user's own perhaps
+    """Return what a channel tells of itself; one that tells nothing is taken for white noise."""
+    found = getattr(channel, "facts", None)
+    return found if isinstance(found, ChannelFacts) else ChannelFacts()
+
+
+def make_channel(settings: ChannelSettings, power: PowerSettings) -> Channel:
+    """Build the channel that settings describe; power control is a part of it, because it decides what the air gets."""
+    if isinstance(settings, BlockFadingSettings):
+        from aircomp.channel.fading import Fading  # only the channel that is chosen is imported
+
+        return Fading(settings, power)
+    assert isinstance(settings, AwgnSettings)  # a group is always one of its alternatives
+    # with gains of one there is nothing to control
+    if settings.disturbance.is_set:
+        from aircomp.channel.disturb import Disturbed
+
+        return Disturbed(settings.snr_db, settings.snr_reference, settings.disturbance)
+    from aircomp.channel.awgn import Awgn
+
+    return Awgn(settings.snr_db, settings.snr_reference)
 
 
 class Direct:

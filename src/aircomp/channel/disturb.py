@@ -15,20 +15,50 @@ that sends Gaussian symbols of mean power one, or for noise of variance $\sigma^
 - `attackers`, $q$: gains $a$ that nobody announced; the error of the mean of unrelated updates is $q(a - 1)^2$.
 """
 
+from dataclasses import dataclass, field, replace
+
 import torch
 from jaxtyping import Float, Inexact
 from torch import Tensor
 
-from aircomp.channel.settings import DisturbanceSettings
+from aircomp.channel.awgn import Awgn, add_noise
+from aircomp.channel.base import ChannelFacts, Csi
+from aircomp.channel.settings import SLOT_USES, DisturbanceSettings
 from aircomp.channel.signal import Gains, Signal, Symbols
 from aircomp.common.packing import pack, unpack
 
-SLOT_USES = 64
-"""Real channel uses that a burst lasts, or that get lost together, however long a scheme's own slots are."""
 STEPS = (1.5957692, 0.9956867, 0.5860194, 0.3352006, 0.1881388, 0.1040700, 0.0568709, 0.0307609)
 """Steps of the uniform converter of one to eight bits with the least distortion of a Gaussian signal of variance one."""
 _THROUGHOUT = 2**62
 """Channel uses of a block that no round outlasts."""
+
+
+@dataclass(frozen=True)
+class Disturbed(Awgn):
+    """White noise on which more goes wrong. A burst lasts `SLOT_USES`, and so many get lost together."""
+
+    disturbance: DisturbanceSettings = field(default_factory=DisturbanceSettings)
+
+    @property
+    def facts(self) -> ChannelFacts:
+        """What a link must know of it."""
+        return replace(super().facts, disturbed=self.disturbance.is_set)
+
+    def sound(self, num_devices: int, num_uses: int, *, rng: torch.Generator) -> Csi:
+        """Let everybody send, attackers louder than agreed."""
+        csi = super().sound(num_devices, num_uses, rng=rng)
+        return replace(csi, gains=attack_gains(self.disturbance, num_devices, rng=rng))
+
+    def carry(self, signal: Signal, csi: Csi, *, rng: torch.Generator) -> Inexact[Tensor, "antennas slots uses"]:
+        """Carry what amplifiers let pass."""
+        return super().carry(amplified(signal, self.disturbance.clip_db), csi, rng=rng)
+
+    def _heard(self, clean: Tensor, noise_var: Tensor, rng: torch.Generator) -> Inexact[Tensor, "slots uses"]:
+        """Return what one antenna hears, behind its converter."""
+        noise = add_noise(torch.zeros_like(clean), noise_var, rng=rng)
+        amplitude = noise_amplitude(self.disturbance, clean, rng=rng)
+        received = clean + (noise if amplitude is None else noise * amplitude.to(noise))
+        return converted(without_lost(received, self.disturbance.lost, rng=rng), self.disturbance.adc_bits)
 
 
 def attack_gains(settings: DisturbanceSettings, num_devices: int, *, rng: torch.Generator) -> Gains | None:

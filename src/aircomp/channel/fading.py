@@ -20,7 +20,7 @@ from jaxtyping import Complex, Float, Inexact
 from torch import Tensor
 
 from aircomp.channel.awgn import add_noise
-from aircomp.channel.base import AtDevices, AtReceiver, Csi, Offsets
+from aircomp.channel.base import AtDevices, AtReceiver, ChannelFacts, Csi, Offsets
 from aircomp.channel.beams import choose_beams, heard_through
 from aircomp.channel.places import NEAREST, Layout, check_places, on_disc
 from aircomp.channel.power import Belief, control_power
@@ -28,6 +28,7 @@ from aircomp.channel.recorded import RecordedGains, draw_recorded, load_gains
 from aircomp.channel.settings import (
     COHERENT,
     SILENCING,
+    SLOT_USES,
     Beamforming,
     BlockFadingSettings,
     ErrorSettings,
@@ -45,8 +46,6 @@ from aircomp.common.packing import pack, unpack
 from aircomp.common.rng import fixed_generator
 from aircomp.common.settings import setting_paths
 
-SLOT_USES = 64
-"""Real channel uses of the slots that blocks are counted in."""
 _DRAW_BLOCK = 16
 """torch fills normal numbers in blocks of so many: whole ones make a longer draw begin like a shorter one."""
 _ERRORS = 4
@@ -120,6 +119,12 @@ class Fading:
     def block_uses(self) -> int:
         """Real channel uses of a coherence block."""
         return self.settings.block_slots * SLOT_USES
+
+    @property
+    def facts(self) -> ChannelFacts:
+        """What a link must know of it."""
+        in_phase = self.power.control in COHERENT
+        return ChannelFacts(self.settings.snr_reference, self.block_uses, self.settings.places, in_phase)
 
     @property
     def belief(self) -> Belief | RecordedGains:

@@ -8,6 +8,8 @@ from pydantic import Field, field_validator, model_validator
 from aircomp.common.settings import Settings, Tagged, absolute
 from aircomp.common.snr import SnrReference
 
+SLOT_USES = 64
+"""Real channel uses of the slots in which blocks and bursts are counted, however long a scheme's own slots are."""
 LOWEST_SNR_DB, HIGHEST_SNR_DB = -100.0, 200.0
 """What settings take: float32 tells noise from a signal over 140 dB, and powers of either stay far from its limits."""
 

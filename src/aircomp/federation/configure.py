@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from aircomp.channel.make import make_channel
+from aircomp.channel.base import make_channel
 from aircomp.channel.settings import COHERENT, BlockFadingSettings
 from aircomp.common.settings import given_paths
 from aircomp.common.tensors import check_device

@@ -10,6 +10,7 @@ from torch.utils.data import Subset
 
 from aircomp.aggregation.settings import AggregateSettings, TrimmedRule
 from aircomp.channel.awgn import Awgn
+from aircomp.channel.disturb import Disturbed
 from aircomp.channel.fading import Fading
 from aircomp.channel.settings import ChannelSettings
 from aircomp.common import rng as rngs
@@ -268,6 +269,8 @@ def _radio(link: Link) -> dict[str, Any]:
     match link.channel:
         case Awgn():
             found["channel"] = ChannelSettings(snr_db=link.channel.snr_db, snr_reference=link.channel.reference)
+            if isinstance(link.channel, Disturbed):
+                found["channel"] = found["channel"].changed(disturbance=link.channel.disturbance)
         case Fading():
             found |= {"channel": link.channel.settings, "power": link.channel.power.changed(cap=link.cap)}
     rule = AggregateSettings(rule=link.rule if isinstance(link.rule, str) else "mean", readout=link.readout)

@@ -5,8 +5,7 @@ from torch import Tensor
 
 from aircomp.aggregation.rules import Rule
 from aircomp.aggregation.settings import TrimmedRule
-from aircomp.channel.base import Channel
-from aircomp.channel.make import make_channel
+from aircomp.channel.base import Channel, make_channel
 from aircomp.decoders.base import Decoder
 from aircomp.federation.experiment import Experiment
 from aircomp.link import Link, context_for

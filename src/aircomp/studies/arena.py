@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aircomp.channel.make import make_channel
+from aircomp.channel.base import make_channel
 from aircomp.common.results import Row, environment
 from aircomp.common.settings import Elsewhere, SettingsError
 from aircomp.errors import AirCompError, ConfigError

@@ -11,7 +11,7 @@ from torch import nn
 
 import aircomp
 from aircomp.adapters.flower import UplinkStrategy, uplink_mod
-from aircomp.channel.make import make_channel
+from aircomp.channel.base import make_channel
 from aircomp.data.images import load
 from aircomp.engines.local import one_thread
 from aircomp.engines.trainer import BASE_STATION, Task, Trainer

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import aircomp
+from aircomp.channel.base import make_channel
 from aircomp.channel.fading import Fading
-from aircomp.channel.make import make_channel
 from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.cli.flags import with_full_names
 from aircomp.common.gains import GainModel

@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from aircomp.channel.base import Csi
-from aircomp.channel.make import make_channel
+from aircomp.channel.base import Csi, make_channel
 from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.common import rng as rngs
 from aircomp.common.packing import pack
