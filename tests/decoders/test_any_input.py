@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 import aircomp
 from aircomp.common.rng import generator
 from aircomp.decoders.base import MAX_DEVICES, Decoded
-from aircomp.decoders.estimate.copies import combine, estimate_snr_db
 from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder
 from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder
 from aircomp.decoders.rounding import round_to_sum
 from aircomp.decoders.settings import AmpDaNetSettings, GampNetSettings
 from aircomp.errors import AirCompError, ConfigError, ShapeError
+from aircomp.schemes.digital.link import estimate_snr_db
+from aircomp.schemes.digital.repetition import combine
 from aircomp.schemes.outputs import Counts, aggregate_output
 from aircomp.testing import check_decoded
 

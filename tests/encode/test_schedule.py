@@ -5,9 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aircomp.decoders.estimate.copies import combine, estimate_snr_db
-from aircomp.encode.schedule import choose_repeat, put_slots, schedule, take_slots
+from aircomp.encode.schedule import choose_repeat, schedule
 from aircomp.errors import ConfigError
+from aircomp.quantize.fragment import put_slots, take_slots
+from aircomp.schemes.digital.link import estimate_snr_db
+from aircomp.schemes.digital.repetition import combine
 from aircomp.schemes.settings import SchemeSettings
 
 energies = st.lists(st.integers(0, 4), min_size=1, max_size=40)  # few values: many ties

@@ -6,9 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.aggregation.rules import Rule
 from aircomp.aggregation.settings import Readout
-from aircomp.errors import ConfigError
 
 MIN_DEVICES = 1e-3
 """Soft counts with a smaller sum mean that nobody sent: a thousandth of a device is far below every estimate's error."""
@@ -23,24 +21,6 @@ MOST_STRETCH = 16.0
 training on digits at −10 dB (docs/notebook/2026-11-17-calibrated.md)."""
 UNSEEN = 1e-6
 """Of the mean energy of a direction: a direction in which simulated slots have less keeps its length."""
-
-
-def check_readout(rule: str | Rule, readout: Readout) -> None:
-    """Refuse soft counts for a rule that needs integers.
-
-    Raises:
-        ConfigError: If it does.
-    """
-    if readout not in ("auto", "integers") and rule != "mean":
-        name = rule if isinstance(rule, str) else getattr(rule, "__name__", type(rule).__name__)
-        raise ConfigError(f"aggregate.readout = {readout!r} is for the mean, not for {name!r}; use 'integers'")
-
-
-def chosen_readout(rule: str | Rule, readout: Readout) -> Readout:
-    """Return what `auto` stands for; every other readout is itself."""
-    if readout != "auto":
-        return readout
-    return "unbiased" if rule == "mean" else "integers"
 
 
 def soft_mean(

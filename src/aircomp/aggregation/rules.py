@@ -1,4 +1,4 @@
-"""The rules by name, and the one function that applies a rule, named or the user's own."""
+"""The rules by name, the one function that applies a rule, named or the user's own, and the mean, which is FedAvg's."""
 
 import inspect
 from collections.abc import Callable
@@ -123,3 +123,15 @@ def _check_whole(rule: str, counts: Tensor) -> None:
         raise ShapeError(
             f"counts holds fractions, which {rule!r} cannot use; pass the decoded counts, not their mean, or use 'mean'"
         )
+
+
+def mean(
+    counts: Real[Tensor, "slots codewords"], codewords: Float[Tensor, "codewords fragment"]
+) -> Float[Tensor, "slots fragment"]:
+    r"""Average the codewords by their counts, $\hat u_i = \sum_j \hat x_{ij}\, q_j / \sum_j \hat x_{ij}$.
+
+    Soft counts are welcome; they are divided by their own sum.
+    """
+    counts = counts.to(codewords.dtype)
+    mass = counts.sum(dim=1, keepdim=True)
+    return counts @ codewords / mass.where(mass > 0, 1)  # an empty slot has a zero numerator already

@@ -45,7 +45,7 @@ class TrimmedRule(AggregateSettings):
 
 
 RULES = {
-    "mean": "mean",
+    "mean": "rules",
     "majority-vote": "majority",
     "trimmed-mean": "trimmed",
     "coordinate-median": "robust",
@@ -55,3 +55,4 @@ RULES = {
 }
 """The file of every rule; the function in it has the rule's name."""
 TRIMMED = ("trimmed-mean", "coordinate-trimmed-mean")
+"""The rules with a share to keep."""

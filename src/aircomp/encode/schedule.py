@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.errors import ConfigError
@@ -97,19 +97,3 @@ def leave_out(
         raise ConfigError(f"uplink.pilots leave none of the round's {num_slots} slots; expected fewer")
     kept = torch.randperm(len(slots), generator=rng)[number:].sort().values
     return slots[kept.to(slots.device)]
-
-
-def take_slots(
-    rows: Shaped[Tensor, "*batch slots width"], asked: Int[Tensor, " asked"] | None
-) -> Shaped[Tensor, "*batch asked width"]:
-    """Return the rows of the asked slots; None means that all slots were asked for."""
-    return rows if asked is None else rows[..., asked, :]
-
-
-def put_slots(
-    rows: Shaped[Tensor, "*batch asked width"], asked: Int[Tensor, " asked"] | None, num_slots: int
-) -> Shaped[Tensor, "*batch slots width"]:
-    """Put the rows of the asked slots where they belong, among zeros: `take_slots` undone."""
-    if asked is None:
-        return rows
-    return rows.new_zeros(*rows.shape[:-2], num_slots, rows.shape[-1]).index_copy_(-2, asked, rows)

@@ -10,7 +10,6 @@ from aircomp.decoders.base import Decoder
 from aircomp.federation.experiment import Experiment
 from aircomp.link import Link, context_for
 from aircomp.schemes.base import Scheme
-from aircomp.schemes.digital.counting import with_decoder
 from aircomp.schemes.registry import make_scheme
 from aircomp.schemes.settings import SlotSettings
 
@@ -49,6 +48,8 @@ def make_link(
     settings = experiment.aggregate
     scheme = uplink
     if decoder is not None:
+        from aircomp.schemes.digital.counting import with_decoder  # other schemes need no digital link
+
         scheme = with_decoder(decoder, experiment.own.decoder, experiment.uplink, context)
     elif scheme is None:
         scheme = make_scheme(experiment.uplink, context)

@@ -1,7 +1,7 @@
-"""Cutting an update into fragments of equal length, and putting it together again (Sec. III-A)."""
+"""Cutting an update into fragments of equal length, taking some of them, and putting it together again (Sec. III-A)."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from aircomp.errors import ConfigError, ShapeError
@@ -46,3 +46,19 @@ def join(fragments: Float[Tensor, "*batch slots fragment"], num_params: int) -> 
             f" expected {num_slots(num_params, fragment_length)} fragments"
         )
     return fragments.reshape(*batch, slots * fragment_length)[..., :num_params]
+
+
+def take_slots(
+    rows: Shaped[Tensor, "*batch slots width"], asked: Int[Tensor, " asked"] | None
+) -> Shaped[Tensor, "*batch asked width"]:
+    """Return the rows of the asked slots; None means that all slots were asked for."""
+    return rows if asked is None else rows[..., asked, :]
+
+
+def put_slots(
+    rows: Shaped[Tensor, "*batch asked width"], asked: Int[Tensor, " asked"] | None, num_slots: int
+) -> Shaped[Tensor, "*batch slots width"]:
+    """Put the rows of the asked slots where they belong, among zeros: `take_slots` undone."""
+    if asked is None:
+        return rows
+    return rows.new_zeros(*rows.shape[:-2], num_slots, rows.shape[-1]).index_copy_(-2, asked, rows)

@@ -28,12 +28,11 @@ from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common import rng as rngs
-from aircomp.decoders.estimate.heard_pilots import in_phase
 from aircomp.decoders.sparse import recover
 from aircomp.encode.carrier import Carrier, make_rotation
 from aircomp.errors import ConfigError
 from aircomp.quantize.fragment import num_slots, split
-from aircomp.schemes.base import Broadcast, MeanScheme, Memory, Private, SchemeContext, Sent, new_seed
+from aircomp.schemes.base import Broadcast, MeanScheme, Memory, Private, SchemeContext, Sent, in_phase, new_seed
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round
 from aircomp.schemes.registry import scheme

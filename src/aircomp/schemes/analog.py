@@ -30,7 +30,6 @@ from jaxtyping import Float, Inexact, Int
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
-from aircomp.decoders.estimate.heard_pilots import in_phase
 from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, put, take
 from aircomp.encode.energy import limited, scale_to_one
 from aircomp.quantize.levels import layer_gains, layer_means
@@ -43,6 +42,7 @@ from aircomp.schemes.base import (
     Private,
     SchemeContext,
     Sent,
+    in_phase,
     new_seed,
 )
 from aircomp.schemes.outputs import Mean

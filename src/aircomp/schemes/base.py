@@ -165,6 +165,11 @@ def remembered(memory: Memory, name: str) -> float | None:
     return None if found is None else float(found)
 
 
+def in_phase(received: Tensor) -> Float[Tensor, "slots uses"]:
+    """Return what the first antenna heard in phase: power control lets signals arrive there."""
+    return received[0].real if received.is_complex() else received[0]
+
+
 def where_speaking(messages: Float[Tensor, "devices params"], csi: AtDevices, uses: int) -> Tensor:
     """Return the messages with zeros where a device is silent, of schemes that send parameter after parameter.
 

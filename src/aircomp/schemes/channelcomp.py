@@ -20,7 +20,6 @@ from jaxtyping import Float, Inexact, Int
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
-from aircomp.decoders.estimate.heard_pilots import in_phase
 from aircomp.decoders.types import count_levels, estimate_function, estimate_mean
 from aircomp.encode.carrier import Carrier, amplitude_of_one, chosen_parameters, make_rotation, put, take
 from aircomp.encode.codebook import count
@@ -36,6 +35,7 @@ from aircomp.schemes.base import (
     SchemeContext,
     Sent,
     error_of_mean,
+    in_phase,
     new_seed,
 )
 from aircomp.schemes.outputs import Counts, Mean, Output

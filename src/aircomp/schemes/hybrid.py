@@ -25,7 +25,6 @@ from jaxtyping import Float, Inexact, Int
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
-from aircomp.decoders.estimate.heard_pilots import in_phase
 from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, put, take
 from aircomp.quantize.levels import layer_gains
 from aircomp.quantize.remainder import MOST_OF_ENERGY, choose_step, divided
@@ -38,6 +37,7 @@ from aircomp.schemes.base import (
     Private,
     SchemeContext,
     Sent,
+    in_phase,
     new_seed,
     remembered,
 )

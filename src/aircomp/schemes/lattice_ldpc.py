@@ -32,7 +32,6 @@ from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import slot_blocks
 from aircomp.decoders import ldpc
 from aircomp.decoders.digit_sums import sum_prior
-from aircomp.decoders.estimate.heard_pilots import in_phase
 from aircomp.decoders.lattice_sums import residues, uncertainty
 from aircomp.encode.carrier import Carrier, amplitude_of_one, chosen_parameters, make_rotation, put, take
 from aircomp.encode.ldpc import GRAPHS, LENGTH, Code, make_code, prime_above
@@ -48,6 +47,7 @@ from aircomp.schemes.base import (
     Private,
     SchemeContext,
     Sent,
+    in_phase,
     new_seed,
     remembered,
 )

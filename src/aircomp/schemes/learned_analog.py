@@ -21,16 +21,15 @@ from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.decoders.analog_code import Heard
-from aircomp.decoders.estimate.heard_pilots import PilotEstimate, in_phase
+from aircomp.decoders.estimate.heard_pilots import PilotEstimate
 from aircomp.encode.carrier import Air, amplitude_of_one, make_rotation, plan_air
 from aircomp.encode.pilots import WithPilots, data_slots, pilot_sequence
-from aircomp.encode.schedule import put_slots, take_slots
 from aircomp.encode.spread import Spread
 from aircomp.layer.analog_code import AnalogCode
-from aircomp.quantize.fragment import join, num_slots, split
+from aircomp.quantize.fragment import join, num_slots, put_slots, split, take_slots
 from aircomp.quantize.levels import layer_energies, layer_gains
 from aircomp.schemes.analog import LEAST_DEVICES
-from aircomp.schemes.base import Broadcast, MeanScheme, Memory, Private, SchemeContext, Sent, slot_snr
+from aircomp.schemes.base import Broadcast, MeanScheme, Memory, Private, SchemeContext, Sent, in_phase, slot_snr
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.piloted import hear_devices
 from aircomp.schemes.registry import scheme

@@ -21,13 +21,22 @@ from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import Symbols
-from aircomp.decoders.estimate.heard_pilots import in_phase
 from aircomp.encode.carrier import chosen_parameters, put, take
 from aircomp.errors import ConfigError
 from aircomp.layer.nomographic import NomographicCode
 from aircomp.quantize.fragment import num_slots
 from aircomp.quantize.levels import SMALLEST, layer_scales
-from aircomp.schemes.base import Broadcast, MeanScheme, Memory, Private, SchemeContext, Sent, new_seed, slot_snr
+from aircomp.schemes.base import (
+    Broadcast,
+    MeanScheme,
+    Memory,
+    Private,
+    SchemeContext,
+    Sent,
+    in_phase,
+    new_seed,
+    slot_snr,
+)
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.registry import scheme
 from aircomp.schemes.settings import NomographicUplinkSettings

@@ -14,12 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.aggregation.readout import as_decoded, calibrated, check_readout, chosen_readout, soft_mean
 from aircomp.aggregation.rules import Rule, aggregate
-from aircomp.aggregation.settings import Readout
-from aircomp.encode.schedule import put_slots
+from aircomp.aggregation.settings import TRIMMED, Readout
 from aircomp.errors import ConfigError
-from aircomp.quantize.fragment import join, num_slots
+from aircomp.quantize.fragment import join, num_slots, put_slots
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,31 +54,47 @@ class Counts(_Output):
         """Aggregate slot by slot."""
         own = 0 if self.own is None else self.own
         fragments = _aggregate(rule, self.counts + own, self.codewords, keep)
-        rehearsed = self.rehearse() if readout == "calibrated" and self.rehearse is not None else None
-        if rehearsed is not None:
-            fragments = self._calibrated(*rehearsed)
-        elif readout != "integers" and self.soft_counts is not None:
-            spoken = (self.counts + own).any(1)
-            if spoken.all() or not spoken.any():
-                fragments = soft_mean(self.soft_counts + own, self.codewords, fragments, readout)
-            else:  # blocks in which nobody spoke tell nothing of the number of devices, nor of their length
-                soft = (self.soft_counts + own)[spoken]
-                fragments[spoken] = soft_mean(soft, self.codewords, fragments[spoken], readout)
+        if readout != "integers" and self.soft_counts is not None:
+            fragments = self._read_out(self.soft_counts, fragments, readout)
         if self.scales is not None:
             fragments = fragments * self.scales[:, None].to(fragments)
         slots = num_slots(self.num_params, self.codewords.shape[1])
         return join(put_slots(fragments, self.asked, slots), self.num_params)
 
+    def _read_out(
+        self,
+        soft_counts: Float[Tensor, "slots codewords"],
+        of_integers: Float[Tensor, "slots fragment"],
+        readout: Readout,
+    ) -> Float[Tensor, "slots fragment"]:
+        """Form the mean of soft counts."""
+        from aircomp.aggregation.readout import soft_mean  # integers need none of it
+
+        rehearsed = self.rehearse() if readout == "calibrated" and self.rehearse is not None else None
+        if rehearsed is not None:
+            return self._calibrated(soft_counts, *rehearsed)
+        own = 0 if self.own is None else self.own
+        spoken, soft = (self.counts + own).any(1), soft_counts + own
+        if spoken.all() or not spoken.any():
+            return soft_mean(soft, self.codewords, of_integers, readout)
+        # blocks in which nobody spoke tell nothing of the number of devices, nor of their length
+        of_integers[spoken] = soft_mean(soft[spoken], self.codewords, of_integers[spoken], readout)
+        return of_integers
+
     def _calibrated(
-        self, counts: Float[Tensor, "some codewords"], heard: Float[Tensor, "some codewords"]
+        self,
+        soft_counts: Float[Tensor, "slots codewords"],
+        counts: Float[Tensor, "some codewords"],
+        heard: Float[Tensor, "some codewords"],
     ) -> Float[Tensor, "slots fragment"]:
         """Return the mean with the decoder's response on simulated slots taken out; the base station's own joins after it."""
-        assert self.soft_counts is not None  # who simulates slots decodes softly
+        from aircomp.aggregation.readout import as_decoded, calibrated
+
         words = self.codewords
-        mean = calibrated(as_decoded(self.soft_counts, words), as_decoded(heard, words), as_decoded(counts, words))
+        mean = calibrated(as_decoded(soft_counts, words), as_decoded(heard, words), as_decoded(counts, words))
         if self.own is None:
             return mean
-        devices = float(self.soft_counts.sum(1).double().mean())
+        devices = float(soft_counts.sum(1).double().mean())
         return (devices * mean + self.own.to(words) @ words) / (devices + 1)
 
 
@@ -123,13 +137,28 @@ class Vote(_Output):
 
 Output = Counts | Vectors | Mean | Vote
 
-TRIMMED = ("trimmed-mean", "coordinate-trimmed-mean")
-"""The rules with a share to keep."""
-
 
 def _aggregate(rule: str | Rule, counts: Tensor, codewords: Tensor, keep: float) -> Tensor:
     options: dict[str, Any] = {"keep": keep} if rule in TRIMMED else {}  # Any: each rule has its own
     return aggregate(rule, counts, codewords, **options)
+
+
+def check_readout(rule: str | Rule, readout: Readout) -> None:
+    """Refuse soft counts for a rule that needs integers.
+
+    Raises:
+        ConfigError: If it does.
+    """
+    if readout not in ("auto", "integers") and rule != "mean":
+        name = rule if isinstance(rule, str) else getattr(rule, "__name__", type(rule).__name__)
+        raise ConfigError(f"aggregate.readout = {readout!r} is for the mean, not for {name!r}; use 'integers'")
+
+
+def chosen_readout(rule: str | Rule, readout: Readout) -> Readout:
+    """Return what `auto` stands for; every other readout is itself."""
+    if readout != "auto":
+        return readout
+    return "unbiased" if rule == "mean" else "integers"
 
 
 def check_rule(offers: type[Output], rule: str | Rule, readout: Readout = "auto") -> None:

@@ -17,7 +17,6 @@ from torch import Tensor
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import Symbols
 from aircomp.common import rng as rngs
-from aircomp.decoders.estimate.heard_pilots import in_phase
 from aircomp.decoders.viterbi import viterbi
 from aircomp.encode.convolutional import GENERATORS, MEMORY, PARITY, encode, num_symbols, parity, taps
 from aircomp.encode.turns import take_turns
@@ -25,7 +24,17 @@ from aircomp.errors import ConfigError
 from aircomp.quantize.codebook import build
 from aircomp.quantize.fragment import join, num_slots, split
 from aircomp.quantize.nearest import lookup, nearest
-from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, SchemeContext, Sent, error_of_mean, new_seed
+from aircomp.schemes.base import (
+    Broadcast,
+    Memory,
+    Private,
+    Scheme,
+    SchemeContext,
+    Sent,
+    error_of_mean,
+    in_phase,
+    new_seed,
+)
 from aircomp.schemes.outputs import Vectors
 from aircomp.schemes.registry import scheme
 from aircomp.schemes.settings import TdmaCodedSettings

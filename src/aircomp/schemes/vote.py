@@ -24,12 +24,11 @@ from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import Signal, Symbols
-from aircomp.decoders.estimate.heard_pilots import in_phase
 from aircomp.encode.carrier import Air, Carrier, chosen_parameters, make_rotation, plan_air, put, take
 from aircomp.encode.tones import USES, compare_tones, to_tones
 from aircomp.errors import ConfigError
 from aircomp.quantize.fragment import num_slots
-from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, SchemeContext, Sent, new_seed
+from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, SchemeContext, Sent, in_phase, new_seed
 from aircomp.schemes.outputs import Vote
 from aircomp.schemes.registry import scheme
 from aircomp.schemes.settings import VoteSettings

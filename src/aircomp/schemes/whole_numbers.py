@@ -19,7 +19,7 @@ from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common import rng as rngs
-from aircomp.decoders.estimate.heard_pilots import PilotEstimate, in_phase
+from aircomp.decoders.estimate.heard_pilots import PilotEstimate
 from aircomp.encode.carrier import Air, Carrier, amplitude_of_one, chosen_parameters, make_rotation, put, take
 from aircomp.errors import ConfigError
 from aircomp.quantize.levels import Levels, layer_scales
@@ -33,6 +33,7 @@ from aircomp.schemes.base import (
     Private,
     SchemeContext,
     Sent,
+    in_phase,
     new_seed,
 )
 from aircomp.schemes.outputs import Mean

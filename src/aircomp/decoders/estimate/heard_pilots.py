@@ -97,8 +97,3 @@ def nearer(
     keep = left(first) < left(second)
     counts, mean = torch.where(keep, first.counts, second.counts), torch.where(keep, first.mean, second.mean)
     return replace(second, counts=counts, mean=mean)
-
-
-def in_phase(received: Tensor) -> Float[Tensor, "slots uses"]:
-    """Return what the first antenna heard in phase: power control lets signals arrive there."""
-    return received[0].real if received.is_complex() else received[0]

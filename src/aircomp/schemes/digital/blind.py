@@ -12,8 +12,7 @@ from aircomp.decoders.settings import BlindNetSettings, BlindSettings, SemiBlind
 from aircomp.errors import ConfigError
 from aircomp.layer.blind_net import BlindLayer
 from aircomp.schemes.base import Scheme, SchemeContext
-from aircomp.schemes.digital.codebooks import codebook_of
-from aircomp.schemes.digital.counting import CODEWORD, LEARNED
+from aircomp.schemes.digital.counting import CODEWORD, LEARNED, codebook_of
 from aircomp.schemes.digital.received import Received, packed
 from aircomp.schemes.registry import scheme
 from aircomp.schemes.settings import (

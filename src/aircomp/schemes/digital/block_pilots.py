@@ -19,7 +19,6 @@ from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import Signal, slot_blocks
 from aircomp.common.packing import pack, unpack
 from aircomp.decoders.base import Decoded
-from aircomp.decoders.estimate.copies import estimate_snr_db
 from aircomp.encode.own_pilots import first_of_blocks
 from aircomp.encode.pilots import data_slots
 from aircomp.encode.schedule import leave_out
@@ -27,7 +26,7 @@ from aircomp.errors import ConfigError
 from aircomp.quantize.fragment import num_slots
 from aircomp.quantize.nearest import lookup
 from aircomp.schemes.base import Broadcast, Memory, Private, Sent
-from aircomp.schemes.digital.link import Digital, DigitalPrivate, choose_codewords, counts_of
+from aircomp.schemes.digital.link import Digital, DigitalPrivate, choose_codewords, counts_of, estimate_snr_db
 from aircomp.schemes.digital.received import check_even
 from aircomp.schemes.digital.slots import SomeSlots
 from aircomp.schemes.outputs import Counts

@@ -4,6 +4,7 @@ link ──► matched energies ──► copies ──► pilots        two siz
 link ──► first antenna, block by block ──► copies      over fading
 """
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,20 +12,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aircomp.common import rng as rngs
 from aircomp.common.settings import Settings
 from aircomp.common.snr import SnrReference
 from aircomp.decoders.base import Decoder
+from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError
+from aircomp.layer.zoo import layer_for
 from aircomp.quantize.settings import QuantizeSettings
 from aircomp.schemes.base import Scheme, SchemeContext
-from aircomp.schemes.digital.codebooks import codebook_of, sent_codebook
-from aircomp.schemes.digital.energies import MatchedEnergies
-from aircomp.schemes.digital.link import Digital
-from aircomp.schemes.digital.pilots import Pilots
-from aircomp.schemes.digital.radio import FirstAntenna, Radio
-from aircomp.schemes.digital.rate import Rate, short_context, short_sizes
-from aircomp.schemes.digital.repetition import Repetition
-from aircomp.schemes.digital.slots import Wrapper
+from aircomp.schemes.digital.link import Digital, Wrapper
 from aircomp.schemes.settings import (
     CountingSettings,
     OwnDecoderSettings,
@@ -81,6 +78,8 @@ class Counting(Digital):
         link = cls._whole(settings, context)
         if not isinstance(settings, UnequalSettings) or settings.rate == "fixed" or context.block_uses:
             return link
+        from aircomp.schemes.digital.rate import Rate, short_context, short_sizes
+
         return Rate(link, cls._whole(short_sizes(settings), short_context(context)))
 
     @classmethod
@@ -105,7 +104,8 @@ class Counting(Digital):
 
 
 def wrapped(link: Digital, settings: CountingSettings) -> Digital | Wrapper:
-    """Put around a link what the settings ask for."""
+    """Put around a link what the settings ask for, and import no other wrapper."""
+    found: Digital | Wrapper = link
     if link.context.block_uses:  # gains that differ would undo energies, and the receiver counts block by block
         given = {name: getattr(settings, name, None) for name in ("energy", "rate", "pilots")}
         for name, value in given.items():
@@ -113,15 +113,21 @@ def wrapped(link: Digital, settings: CountingSettings) -> Digital | Wrapper:
                 raise ConfigError(
                     f"uplink.{name} = {value!r} is for white noise; use channel.kind = 'awgn', or leave it out"
                 )
-        radio = Radio(link, FirstAntenna(link.decoder))
-        return radio if settings.repeat == 1 else Repetition(radio, settings.repeat)
+        from aircomp.schemes.digital.radio import FirstAntenna, Radio
+
+        found = Radio(link, FirstAntenna(link.decoder))
     rate = getattr(settings, "rate", "fixed")
-    found: Digital | Wrapper = link
-    if unequal := getattr(settings, "energy", "equal") == "matched":
+    if unequal := not link.context.block_uses and getattr(settings, "energy", "equal") == "matched":
+        from aircomp.schemes.digital.energies import MatchedEnergies
+
         found = MatchedEnergies(link, getattr(settings, "peak", None))
     if settings.repeat != 1:
+        from aircomp.schemes.digital.repetition import Repetition
+
         found = Repetition(found, settings.repeat)
-    if settings.pilots or (settings.pilots is None and unequal):
+    if not link.context.block_uses and (settings.pilots or (settings.pilots is None and unequal)):
+        from aircomp.schemes.digital.pilots import Pilots
+
         found = Pilots(found, settings.pilots, equal=not unequal, tells_noise=rate == "auto")
     return found
 
@@ -143,3 +149,53 @@ def with_decoder(decoder: Decoder, name: str, settings: SchemeSettings, context:
     if codebook is None:
         codebook = codebook_of("two-bases", own, context)
     return wrapped(Digital(own, context, codebook, decoder, name), own)
+
+
+@lru_cache(maxsize=16)
+def drawn_codebook(kind: str, num_codewords: int, codeword_length: int, seed: int) -> Float[Tensor, "codewords uses"]:
+    """Draw a codebook; one of low coherence takes a second, and the schemes of a comparison share it."""
+    return make_codebook(kind, num_codewords, codeword_length, rng=rngs.generator(seed, "random-access codebook"))
+
+
+def sent_codebook(
+    kind: str,
+    num_codewords: int,
+    codeword_length: int,
+    *,
+    layer: Path | str | None = None,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+) -> Float[Tensor, "codewords uses"]:
+    """Return a codebook of a kind; `layer` is a trained one.
+
+    Args:
+        kind: One of `aircomp.encode.codebook.codebook_kinds()`, or layer.
+        num_codewords: How many codewords.
+        codeword_length: Real channel uses of each; a trained codebook has its own.
+        layer: A trained layer's directory or name; the package's of these sizes if None.
+        seed: What the others are drawn from.
+        device: Where to put it.
+    """
+    if kind == "layer":
+        from aircomp.layer.communication import fitting_layer  # only now: drawn codebooks need no networks
+
+        return fitting_layer(layer or layer_for(num_codewords, codeword_length), num_codewords, device).codebook
+    return drawn_codebook(kind, num_codewords, codeword_length, seed).clone().to(device)
+
+
+def codebook_of(kind: str, settings: Any, context: Any) -> Float[Tensor, "codewords uses"]:
+    """Return the codebook of a scheme: of the kind that its decoder was designed for, unless settings name another.
+
+    Args:
+        kind: What the decoder was designed for.
+        settings: The scheme's (`DigitalSettings`).
+        context: What it is made for (`SchemeContext`).
+    """
+    return sent_codebook(
+        kind if settings.codebook == "auto" else settings.codebook,
+        settings.quantize.num_codewords,
+        settings.codeword_length,
+        layer=settings.layer,
+        seed=context.seed,
+        device=context.device,
+    )

@@ -16,8 +16,7 @@ from aircomp.common.tensors import check_tensor
 from aircomp.decoders.base import Decoder
 from aircomp.decoders.simple import Genie
 from aircomp.errors import ConfigError, unknown_name
-from aircomp.schemes.digital.codebooks import sent_codebook
-from aircomp.schemes.digital.counting import Counting
+from aircomp.schemes.digital.counting import Counting, sent_codebook
 from aircomp.schemes.registry import scheme_class
 from aircomp.schemes.settings import scheme_names
 

@@ -15,12 +15,11 @@ from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.decoders.amp.basis import leading_basis
-from aircomp.decoders.estimate.heard_pilots import in_phase, is_less_noise, nearer
+from aircomp.decoders.estimate.heard_pilots import is_less_noise, nearer
 from aircomp.encode.energy import PEAK, Shaped, codeword_energies, limited, scale_to_one
 from aircomp.errors import ConfigError
-from aircomp.schemes.base import MEAN_ENERGY, NOISE_VAR, Broadcast, Memory, Sent, remembered
-from aircomp.schemes.digital.link import Digital, DigitalPrivate
-from aircomp.schemes.digital.slots import Wrapper
+from aircomp.schemes.base import MEAN_ENERGY, NOISE_VAR, Broadcast, Memory, Sent, in_phase, remembered
+from aircomp.schemes.digital.link import Digital, DigitalPrivate, Wrapper
 from aircomp.schemes.outputs import Counts
 
 SCALE = "scale"

@@ -22,6 +22,8 @@ matched energies (`energies.py`), the joint code (`joint.py`), two sizes (`rate.
 """
 
 import copy
+import math
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -32,9 +34,6 @@ from torch import Tensor
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common import rng as rngs
 from aircomp.decoders.base import Decoded, Decoder, run_decoder
-from aircomp.decoders.estimate.copies import estimate_snr_db
-from aircomp.decoders.estimate.heard_pilots import in_phase
-from aircomp.decoders.side import visible_side_information
 from aircomp.encode.codebook import count
 from aircomp.encode.signal import Codewords
 from aircomp.errors import ConfigError
@@ -42,13 +41,16 @@ from aircomp.measure import metrics
 from aircomp.quantize.codebook import Quantizer, build
 from aircomp.quantize.fragment import join, split
 from aircomp.quantize.nearest import lookup, nearest
-from aircomp.schemes.base import NOISE_VAR, Broadcast, Memory, Scheme, SchemeContext, Sent, new_seed
-from aircomp.schemes.digital.rehearsal import Rehearsal
+from aircomp.schemes.base import NOISE_VAR, Broadcast, Memory, Private, Scheme, SchemeContext, Sent, in_phase, new_seed
 from aircomp.schemes.outputs import Counts
 from aircomp.schemes.settings import InformedSettings, QuantizedSettings
 
 NUM_ACTIVE = "num_active"
 """What the link remembers beside the noise: the number of devices, as the base station estimated it."""
+
+
+SNR_RANGE_DB = (-40.0, 80.0)
+"""Estimates stay in this range: a decoder that leaves no noise, or only noise, must not give an infinite number."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,11 @@ class Digital(Scheme):
 
     def known_of_slots(self, private: DigitalPrivate) -> tuple[Tensor | None, Tensor | None]:
         """Return layer and own codeword of each slot, None where the decoder does not see them."""
-        told = self.settings.side_information if isinstance(self.settings, InformedSettings) else "none"
+        if not isinstance(self.settings, InformedSettings):
+            return None, None
+        from aircomp.decoders.side import visible_side_information  # only for decoders that may see it
+
+        told = self.settings.side_information
         return visible_side_information(told, private.slot_layers, private.quantizer.base_indices)
 
     def conclude(
@@ -177,19 +183,18 @@ class Digital(Scheme):
         private: DigitalPrivate,
     ) -> tuple[Counts, Memory]:
         """Return what is aggregated, with what a calibrated readout needs, and what the next round may depend on."""
-        quantizer = private.quantizer
-        rehearsal = Rehearsal(
-            self.decoder,
-            self.codebook,
-            quantizer.popularity,
-            quantizer.codebook,
-            decoded,
-            *self.known_of_slots(private),
-        )
+
+        def rehearse() -> tuple[Tensor, Tensor] | None:
+            from aircomp.schemes.digital.rehearsal import Rehearsal  # only a calibrated readout asks for it
+
+            words, known = private.quantizer, self.known_of_slots(private)
+            made = Rehearsal(self.decoder, self.codebook, words.popularity, words.codebook, decoded, *known)
+            return made.rehearse(rngs.generator(int(private.seed), "rehearsal"))
+
         output = replace(
             counts_of(decoded, broadcast, private, self.context.include_base_station),
             diagnostics={"snr_db_hat": estimate_snr_db(heard, noise_var, 1)},
-            rehearse=lambda: rehearsal.rehearse(rngs.generator(int(private.seed), "rehearsal")),
+            rehearse=rehearse,
         )
         memory = {NOISE_VAR: noise_var, NUM_ACTIVE: decoded.num_active_hat}
         return output, {name: torch.tensor(value, dtype=torch.float64) for name, value in memory.items()}
@@ -255,3 +260,59 @@ def compare(sent: Sent, broadcast: Broadcast, output: Counts) -> dict[str, float
         "pupe": metrics.pupe(truth, output.counts),
         "collision_rate": metrics.collision_rate(truth),
     }
+
+
+def estimate_snr_db(combined: Float[Tensor, "asked uses"], noise_var: float, repeat: int) -> float:
+    """Estimate the SNR of one channel use, before copies were averaged.
+
+    Args:
+        combined: What the decoder saw, copies averaged.
+        noise_var: The noise variance in it.
+        repeat: Number of copies.
+    """
+    power = float(combined.double().square().mean()) - noise_var
+    low, high = SNR_RANGE_DB
+    if power <= 0 or noise_var <= 0 or power == math.inf:
+        return low if power <= 0 else high
+    return min(max(10 * math.log10(power / (noise_var * repeat)), low), high)
+
+
+class Wrapper(Scheme):
+    """A scheme around a digital link; it has the link's name, and offers what the link offers.
+
+    Args:
+        link: The digital link, perhaps wrapped already.
+    """
+
+    offers = Counts
+
+    def __init__(self, link: "Digital | Wrapper"):
+        self.link, self.name, self.context = link, link.name, link.context
+        self.settings, self.codebook = link.settings, link.codebook
+        self.side_information, self.estimates_num_active = link.side_information, link.estimates_num_active
+        self.readout = link.readout
+
+    @abstractmethod
+    def broadcast(
+        self,
+        base_update: Float[Tensor, " params"],
+        memory: Memory,
+        *,
+        rng: torch.Generator,
+        slots: Int[Tensor, " slots"] | None = None,
+    ) -> tuple[Broadcast, Private]:
+        """Broadcast as `Digital.broadcast` does."""
+
+    @abstractmethod
+    def decode(
+        self,
+        received: Inexact[Tensor, "antennas slots uses"],
+        broadcast: Broadcast,
+        private: Private,
+        csi: AtReceiver,
+    ) -> tuple[Counts, Memory]:
+        """Recover the counts, and what is remembered."""
+
+    def operations(self, num_slots: int) -> float | None:
+        """Take what the link does."""
+        return self.link.operations(num_slots)

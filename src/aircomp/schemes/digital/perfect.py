@@ -8,7 +8,7 @@ from aircomp.channel.base import AtReceiver
 from aircomp.decoders.base import Decoded
 from aircomp.encode.codebook import count
 from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, SchemeContext
-from aircomp.schemes.digital.codebooks import sent_codebook
+from aircomp.schemes.digital.counting import sent_codebook
 from aircomp.schemes.digital.link import Digital, counts_of
 from aircomp.schemes.digital.received import NoDecoder
 from aircomp.schemes.outputs import Counts

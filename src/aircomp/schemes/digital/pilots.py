@@ -13,15 +13,15 @@ from jaxtyping import Float, Inexact, Int
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
-from aircomp.decoders.estimate.heard_pilots import PilotEstimate, hear_pilots, in_phase
+from aircomp.decoders.estimate.heard_pilots import PilotEstimate, hear_pilots
 from aircomp.decoders.estimate.moments import RoundMoments
 from aircomp.decoders.estimate.number import count_devices, counting_direction, join_numbers, whole_devices
 from aircomp.encode.pilots import WithPilots, data_slots, last_slots, num_pilots, pilot_sequence
 from aircomp.encode.schedule import leave_out
 from aircomp.quantize.fragment import num_slots
-from aircomp.schemes.base import Broadcast, Memory, Private, Sent
-from aircomp.schemes.digital.link import Digital
-from aircomp.schemes.digital.slots import SomeSlots, Wrapper
+from aircomp.schemes.base import Broadcast, Memory, Private, Sent, in_phase
+from aircomp.schemes.digital.link import Digital, Wrapper
+from aircomp.schemes.digital.slots import SomeSlots
 from aircomp.schemes.outputs import Counts
 
 

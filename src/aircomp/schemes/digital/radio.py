@@ -12,11 +12,9 @@ from torch import Tensor
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common.packing import pack, unpack
 from aircomp.decoders.base import Decoded, Decoder, run_decoder
-from aircomp.decoders.estimate.copies import estimate_snr_db
 from aircomp.decoders.fading.receiver import Receiver, Reception
 from aircomp.schemes.base import Broadcast, Memory, Sent
-from aircomp.schemes.digital.link import Digital, DigitalPrivate, counts_of
-from aircomp.schemes.digital.slots import Wrapper
+from aircomp.schemes.digital.link import Digital, DigitalPrivate, Wrapper, counts_of, estimate_snr_db
 from aircomp.schemes.outputs import Counts
 
 

@@ -17,8 +17,7 @@ from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import InUnits
 from aircomp.errors import ConfigError
 from aircomp.schemes.base import NOISE_VAR, Broadcast, Memory, Private, Scheme, SchemeContext, Sent, remembered
-from aircomp.schemes.digital.link import Digital
-from aircomp.schemes.digital.slots import Wrapper
+from aircomp.schemes.digital.link import Digital, Wrapper
 from aircomp.schemes.outputs import Counts
 from aircomp.schemes.settings import DigitalSettings
 

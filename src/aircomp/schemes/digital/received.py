@@ -9,7 +9,7 @@ from aircomp.common.packing import pack
 from aircomp.decoders.fading.receiver import Receiver
 from aircomp.errors import ConfigError
 from aircomp.schemes.base import Scheme, SchemeContext
-from aircomp.schemes.digital.codebooks import codebook_of
+from aircomp.schemes.digital.counting import codebook_of
 from aircomp.schemes.digital.link import Digital
 from aircomp.schemes.digital.radio import Radio
 from aircomp.schemes.digital.repetition import Repetition

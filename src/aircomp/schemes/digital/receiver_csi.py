@@ -19,7 +19,7 @@ from aircomp.encode.spread import Spread
 from aircomp.errors import ConfigError
 from aircomp.schemes.base import Scheme, SchemeContext
 from aircomp.schemes.digital.block_pilots import BlockPiloted, BlockPilots
-from aircomp.schemes.digital.codebooks import codebook_of
+from aircomp.schemes.digital.counting import codebook_of
 from aircomp.schemes.digital.link import Digital
 from aircomp.schemes.digital.radio import joined
 from aircomp.schemes.digital.received import NoDecoder, Received

@@ -9,7 +9,7 @@ from torch import Tensor
 from aircomp.common.checks import check_choice
 from aircomp.decoders.fading.receiver import Receiver
 from aircomp.layer.blind_net import BlindLayer
-from aircomp.schemes.digital.codebooks import drawn_codebook
+from aircomp.schemes.digital.counting import drawn_codebook
 from aircomp.schemes.digital.received import Received, packed
 from aircomp.schemes.registry import scheme_class
 from aircomp.schemes.settings import scheme_names

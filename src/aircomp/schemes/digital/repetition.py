@@ -15,14 +15,12 @@ from jaxtyping import Float, Inexact, Int
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
-from aircomp.decoders.estimate.copies import SNR_RANGE_DB, combine, estimate_snr_db
-from aircomp.decoders.estimate.heard_pilots import in_phase
 from aircomp.encode.schedule import COPIES, Repeat, choose_repeat, schedule
 from aircomp.errors import ConfigError
 from aircomp.quantize.fragment import split
-from aircomp.schemes.base import NOISE_VAR, Broadcast, Memory, Private, Sent, remembered
-from aircomp.schemes.digital.link import Digital
-from aircomp.schemes.digital.slots import SomeSlots, Wrapper
+from aircomp.schemes.base import NOISE_VAR, Broadcast, Memory, Private, Sent, in_phase, remembered
+from aircomp.schemes.digital.link import SNR_RANGE_DB, Digital, Wrapper, estimate_snr_db
+from aircomp.schemes.digital.slots import SomeSlots
 from aircomp.schemes.outputs import Counts
 
 SNR_DB = "snr_db"
@@ -124,3 +122,18 @@ class Repetition(SomeSlots):
 def _together(csi: AtDevices | AtReceiver, repeat: int) -> Any:
     """Return what is known of the channel as the link sees it, whose slots are all of their copies together."""
     return replace(csi, block_uses=csi.block_uses // repeat) if csi.block_uses else csi
+
+
+def combine(received: Float[Tensor, "copies uses"], repeat: int) -> tuple[Float[Tensor, "asked uses"], float | None]:
+    """Average the copies of each slot, which lie behind each other; return the noise variance left in the averages.
+
+    The signal is the same in all copies, so their differences are noise alone and tell its variance without decoding,
+    pooled over the round. A single copy tells nothing: None.
+    """
+    if repeat == 1:
+        return received, None
+    copies = received.unflatten(0, (-1, repeat))
+    combined = copies.mean(dim=1)
+    if not torch.isfinite(combined).all():  # their sum is beyond the type's range
+        combined = (copies / repeat).sum(dim=1)
+    return combined, float(copies.double().var(dim=1).mean()) / repeat

@@ -3,60 +3,16 @@
 update [J fragments] ──► the slots that are sent ──► link ──► counts of these slots ──► zero in all others
 """
 
-from abc import abstractmethod
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float, Inexact, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.channel.base import AtReceiver
-from aircomp.encode.schedule import put_slots, take_slots
-from aircomp.quantize.fragment import join, num_slots, split
-from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, Sent
-from aircomp.schemes.digital.link import Digital
+from aircomp.quantize.fragment import join, num_slots, put_slots, split, take_slots
+from aircomp.schemes.base import Broadcast, Memory, Private, Sent
+from aircomp.schemes.digital.link import Wrapper
 from aircomp.schemes.outputs import Counts
-
-
-class Wrapper(Scheme):
-    """A scheme around a digital link; it has the link's name, and offers what the link offers.
-
-    Args:
-        link: The digital link, perhaps wrapped already.
-    """
-
-    offers = Counts
-
-    def __init__(self, link: "Digital | Wrapper"):
-        self.link, self.name, self.context = link, link.name, link.context
-        self.settings, self.codebook = link.settings, link.codebook
-        self.side_information, self.estimates_num_active = link.side_information, link.estimates_num_active
-        self.readout = link.readout
-
-    @abstractmethod
-    def broadcast(
-        self,
-        base_update: Float[Tensor, " params"],
-        memory: Memory,
-        *,
-        rng: torch.Generator,
-        slots: Int[Tensor, " slots"] | None = None,
-    ) -> tuple[Broadcast, Private]:
-        """Broadcast as `Digital.broadcast` does."""
-
-    @abstractmethod
-    def decode(
-        self,
-        received: Inexact[Tensor, "antennas slots uses"],
-        broadcast: Broadcast,
-        private: Private,
-        csi: AtReceiver,
-    ) -> tuple[Counts, Memory]:
-        """Recover the counts, and what is remembered."""
-
-    def operations(self, num_slots: int) -> float | None:
-        """Take what the link does."""
-        return self.link.operations(num_slots)
 
 
 class SomeSlots(Wrapper):

@@ -22,7 +22,7 @@ from aircomp.decoders.tuma import NAME, Tuma, Zones
 from aircomp.errors import ConfigError
 from aircomp.quantize.codebook import kmeans_plus_plus
 from aircomp.schemes.base import Broadcast, Memory, Scheme, SchemeContext, Sent
-from aircomp.schemes.digital.codebooks import codebook_of
+from aircomp.schemes.digital.counting import codebook_of
 from aircomp.schemes.digital.link import Digital, DigitalPrivate
 from aircomp.schemes.digital.radio import Radio
 from aircomp.schemes.digital.received import NoDecoder, Received, check_even

@@ -27,11 +27,10 @@ from jaxtyping import Bool, Float, Inexact, Int
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
-from aircomp.decoders.estimate.heard_pilots import in_phase
 from aircomp.decoders.trellis import CELL, padded, remainders
 from aircomp.encode.carrier import Air, Carrier, make_rotation, put
 from aircomp.schemes.analog import LEAST_DEVICES
-from aircomp.schemes.base import Broadcast, MeanScheme, Memory, Private, SchemeContext, Sent, remembered
+from aircomp.schemes.base import Broadcast, MeanScheme, Memory, Private, SchemeContext, Sent, in_phase, remembered
 from aircomp.schemes.outputs import Mean
 from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round
 from aircomp.schemes.refined.fibres import AT_FIRST, OWN_ALONE, fibre_means, learn_trust, loudness, spread, water_level
