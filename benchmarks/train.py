@@ -9,8 +9,8 @@ from torch import Tensor
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
+from aircomp.decoders.net.base import NetState
 from aircomp.decoders.net.gamp_net import GampNet, NetOutput
-from aircomp.decoders.net.trace import NetState
 from aircomp.train.batches import Batch, make_batch
 from aircomp.train.recipe import PretrainSettings
 from aircomp.train.rounds import TrainingRound

@@ -21,13 +21,10 @@ from aircomp.common.checks import check_choice, check_path, check_type
 from aircomp.common.snr import SnrReference
 from aircomp.common.tensors import check_device, check_tensor, expect_tensor, read_tensors, tensor_hash, write_tensors
 from aircomp.decoders.base import Decoded, Known, check_codebook
-from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder
-from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder
-from aircomp.decoders.net.trace import NetState
+from aircomp.decoders.net.base import Net, NetDecoder, NetState, make_net
 from aircomp.decoders.settings import AmpDaNetSettings, GampNetSettings
 from aircomp.errors import AirCompError, ArtefactError, ConfigError, ShapeError
 from aircomp.layer import zoo
-from aircomp.layer.authors import from_authors
 
 MAX_CODEWORDS, MAX_LENGTH = 32_767, 65_536
 MOST_BYTES = 2**30
@@ -36,13 +33,12 @@ MOST_BYTES = 2**30
 
 REMEDY = "restore it or train anew"
 
-Net = AmpDaNet | GampNet
-NETS: dict[str, tuple[type[AmpDaNetSettings] | type[GampNetSettings], type[Any]]] = {
-    "paper": (AmpDaNetSettings, AmpDaNet),
-    "authors": (AmpDaNetSettings, AmpDaNet),
-    "gamp-net": (GampNetSettings, GampNet),
+FORMS: dict[str, type[AmpDaNetSettings] | type[GampNetSettings]] = {
+    "paper": AmpDaNetSettings,
+    "authors": AmpDaNetSettings,
+    "gamp-net": GampNetSettings,
 }
-"""The networks by their form: settings and module."""
+"""The settings of a network by its form."""
 
 
 class CommunicationLayer:
@@ -71,7 +67,7 @@ class CommunicationLayer:
         training: dict[str, Any] | None = None,
     ):
         check_tensor("codebook", codebook, "codewords uses", "floating")
-        check_type("net", net, (AmpDaNet, GampNet), "an AmpDaNet or a GampNet")
+        check_type("net", net, Net, "an AmpDaNet or a GampNet")
         check_choice("snr_reference", snr_reference, get_args(SnrReference))
         self.codebook = check_codebook(codebook.detach().float())
         self.net = net
@@ -100,13 +96,11 @@ class CommunicationLayer:
             case _:
                 return None
 
-    def decoder(self, *, snr_reference: SnrReference | None = None) -> AmpDaNetDecoder | GampNetDecoder:
+    def decoder(self, *, snr_reference: SnrReference | None = None) -> NetDecoder:
         """Return the decoder alone, for the layer's own SNR reference or another one."""
         snr_reference = self.snr_reference if snr_reference is None else snr_reference
         check_choice("snr_reference", snr_reference, get_args(SnrReference))
-        if isinstance(self.net, AmpDaNet):
-            return AmpDaNetDecoder(self.net, self.codebook, snr_reference=snr_reference)
-        return GampNetDecoder(self.net, self.codebook, snr_reference=snr_reference, trained_for=self.num_active_range)
+        return self.net.decoder(self.codebook, snr_reference=snr_reference, trained_for=self.num_active_range)
 
     def decode(
         self, received: Float[Tensor, "slots uses"], popularity: Float[Tensor, " codewords"], **known: Unpack[Known]
@@ -169,6 +163,8 @@ class CommunicationLayer:
         Raises:
             ArtefactError: If names are missing or unknown, or a size does not go with the others; it says which.
         """
+        from aircomp.layer.authors import from_authors
+
         codebook, net = from_authors(state_dict)
         return cls(codebook, net, snr_reference="slot")
 
@@ -260,11 +256,10 @@ def _checked_codebook(path: Path, tensors: dict[str, Tensor]) -> Tensor:
 def _rebuild(path: Path, description: Path, settings: dict[str, Any], weights: dict[str, Tensor]) -> Net:
     """Build the network that the description asks for, and fill it with weights that fit it exactly."""
     form = settings.get("form")
-    if form not in NETS:
-        raise ArtefactError(f"{description}: config.net.form = {form!r}; expected one of {', '.join(NETS)}")
-    kind, module = NETS[form]
+    if form not in FORMS:
+        raise ArtefactError(f"{description}: config.net.form = {form!r}; expected one of {', '.join(FORMS)}")
     try:
-        parsed = kind.parse(settings)
+        parsed = FORMS[form].parse(settings)
     except ConfigError as error:
         raise ArtefactError(f"{description}: config.net: {error}") from None
     foreign = f"{path} does not hold the decoder that layer.json describes; restore both files or train anew"
@@ -272,7 +267,7 @@ def _rebuild(path: Path, description: Path, settings: dict[str, Any], weights: d
     claimed = parsed.num_layers * parsed.filters**2 * parsed.kernel
     if claimed > sum(weight.numel() for weight in weights.values()):
         raise ArtefactError(foreign)
-    net = module(parsed)
+    net = make_net(parsed)
     shapes = {name: weight.shape for name, weight in weights.items()}
     if shapes != {name: weight.shape for name, weight in net.state_dict().items()}:
         raise ArtefactError(foreign)

@@ -27,8 +27,9 @@ from torch import Tensor, nn
 
 from aircomp.common.artefact import check_file, check_writable, write_atomically
 from aircomp.common.tensors import MOST_TENSOR_BYTES
-from aircomp.decoders.amp.prior import Moments, reach_for
+from aircomp.decoders.amp.prior import reach_for
 from aircomp.decoders.amp.steps import MIN_NOISE, AmpState, PreparedCodebook
+from aircomp.decoders.net.base import Moments
 from aircomp.decoders.net.blocks import (
     Belief,
     Evidence,

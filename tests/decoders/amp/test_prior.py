@@ -3,8 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aircomp.decoders.amp.prior import log_odds_spike, poisson_posterior, reach_for
-from aircomp.decoders.net.count_table import count_moments
+from aircomp.decoders.amp.prior import poisson_posterior, reach_for
+from aircomp.decoders.net.count_table import count_moments, log_odds_spike
 from plain.gamp import table_posterior
 
 WIDE = 150  # counts either side of the mode: all that matter for any variance, rate and observation below

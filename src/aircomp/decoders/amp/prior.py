@@ -9,7 +9,6 @@ Relative to the mode nothing overflows however small V is, and the differences R
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -27,14 +26,6 @@ NEGLIGIBLE = 16.0
 # Exponents stop here. Above: a mode misplaced by rounding would overflow, and exp(60) outweighs everything already.
 # Below: exp(−40) adds nothing to one, and products of smaller ones are denormal numbers, which processors handle slowly.
 MAX_EXPONENT, MIN_EXPONENT = 60.0, -40.0
-
-
-class Moments(NamedTuple):
-    """Moments of x given R, and the probability that the codeword was sent at all."""
-
-    mean: Float[Tensor, "slots codewords"]
-    var: Float[Tensor, "slots codewords"]
-    activity: Float[Tensor, "slots codewords"]
 
 
 def reach_for(variance: float, max_count: int) -> int:
@@ -97,11 +88,6 @@ def variance(rate: Float[Tensor, "#slots codewords"], agreement: float) -> Float
 def excess(rate: Float[Tensor, "#slots codewords"], agreement: float) -> Float[Tensor, "#slots 1"]:
     """Return by how much agreement raises the variance of every count, as a share of its mean."""
     return rate.sum(1, keepdim=True) * (agreement / (1 - agreement))
-
-
-def log_odds_spike(rate: Tensor, alpha: Tensor) -> Tensor:
-    """Return the `log_odds` of the paper's prior (1−α)δ₀ + α·Pois(rate), whose slab has a zero of its own."""
-    return alpha.log() - rate - torch.log(1 - alpha + alpha * torch.exp(-rate))
 
 
 def _sum_outwards(

@@ -26,14 +26,11 @@ from torch import Tensor, nn
 from aircomp.common import rng as rngs
 from aircomp.common.snr import SnrReference
 from aircomp.common.threads import spread
-from aircomp.decoders.amp.prior import Moments, log_odds_spike
-from aircomp.decoders.base import BaseDecoder, Decoded, Observation, PerCodeword, PerUse, check_codebook, check_received
-from aircomp.decoders.estimate.pilot import PilotEstimator
+from aircomp.decoders.base import Decoded, Observation, PerCodeword, PerUse, check_codebook, check_received
 from aircomp.decoders.heard import hear, noise_per_slot
 from aircomp.decoders.kernels import native
-from aircomp.decoders.net.count_table import count_moments
-from aircomp.decoders.net.refit import authors_counts
-from aircomp.decoders.net.trace import NetState
+from aircomp.decoders.net.base import Moments, Net, NetDecoder, NetState
+from aircomp.decoders.net.count_table import count_moments, log_odds_spike
 from aircomp.decoders.settings import AmpDaNetSettings
 
 NUM_FEATURES = 6
@@ -123,8 +120,8 @@ class NetOutput:
 Watch = Callable[[State, Belief], None]
 
 
-class AmpDaNet(nn.Module):
-    """The unrolled decoder. It holds no codebook: that is trained, stored and checked beside it.
+class AmpDaNet(Net):
+    """The paper's network.
 
     Args:
         settings: The network's form and shape.
@@ -133,7 +130,7 @@ class AmpDaNet(nn.Module):
 
     def __init__(self, settings: AmpDaNetSettings, *, rng: torch.Generator | None = None):
         super().__init__()
-        self.settings = settings
+        self.settings: AmpDaNetSettings = settings
         rng = rngs.generator(0, "amp-da-net") if rng is None else rng
         for name, raw in (SCALARS | (STEPS if settings.form == "authors" else {})).items():
             self.register_parameter(name, nn.Parameter(torch.full((settings.num_layers,), raw)))
@@ -203,6 +200,16 @@ class AmpDaNet(nn.Module):
                 watch(joined, replace(belief, noise_var=torch.cat(noises)))
         return NetOutput(torch.cat([s.x_hat for s in states]), belief.total[:, 0], torch.cat(noises)[:, 0])
 
+    def decoder(
+        self,
+        codebook: Float[Tensor, "codewords uses"],
+        *,
+        snr_reference: SnrReference = "slot",
+        trained_for: tuple[int, int] | None = None,
+    ) -> "AmpDaNetDecoder":
+        """Return the decoder of a codebook, which warns of no number of devices."""
+        return AmpDaNetDecoder(self, codebook, snr_reference=snr_reference)
+
     def _start(
         self,
         y: Tensor,
@@ -215,6 +222,8 @@ class AmpDaNet(nn.Module):
     ) -> Belief:
         """Return what EM starts from; what is given stays."""
         if self.settings.start == "estimates" and len(y):
+            from aircomp.decoders.estimate.pilot import PilotEstimator  # the paper starts from constants
+
             pilot = PilotEstimator(codebook.detach(), snr_reference=snr_reference)
             shared, noise = pilot.estimate(y.detach(), popularity, num_active, noise_var)
             total = shared.num_active
@@ -494,7 +503,7 @@ def _mean(parts: Sequence[Tensor], size: int) -> Float[Tensor, "batches codeword
     return torch.stack([part.sum(0) for part in parts]).sum(0, keepdim=True) / size
 
 
-class AmpDaNetDecoder(BaseDecoder):
+class AmpDaNetDecoder(NetDecoder):
     """A network with its codebook, as a decoder.
 
     Args:
@@ -530,6 +539,8 @@ class AmpDaNetDecoder(BaseDecoder):
         found = sum(slots) / len(mean) if heard.num_active is None else heard.num_active
         decoded = heard.conclude(mean, noise, found)
         if self.net.settings.form == "authors" and decoded.num_active:
+            from aircomp.decoders.net.refit import authors_counts
+
             return replace(
                 decoded, counts=authors_counts(decoded.mean, heard.received, heard.codebook, decoded.num_active)
             )

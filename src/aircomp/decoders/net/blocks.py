@@ -17,9 +17,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aircomp.decoders.amp.prior import MAX_EXPONENT, Moments
+from aircomp.decoders.amp.prior import MAX_EXPONENT
 from aircomp.decoders.amp.steps import MAX_STATE, MIN_NOISE, AmpState, PreparedCodebook, pass_messages
 from aircomp.decoders.kernels import native
+from aircomp.decoders.net.base import Moments
 from aircomp.decoders.net.cnn import Cnn, Workspace
 from aircomp.decoders.net.tempered import CountTable, tempered_posterior
 

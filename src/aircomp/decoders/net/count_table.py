@@ -17,8 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from aircomp.decoders.amp.prior import Moments
 from aircomp.decoders.kernels import native
+from aircomp.decoders.net.base import Moments
 
 MIN_VARIANCE = 1e-12  # of a count, as published: a difference of two moments may come out below zero
 
@@ -100,3 +100,8 @@ def _powers(largest: int, like: Tensor) -> tuple[Float[Tensor, " counts"], Float
     """Return the counts, and what the weights are summed with: k, k², k ≥ 1 and log k!."""
     k = torch.arange(largest + 1, dtype=like.dtype, device=like.device)
     return k, torch.stack([k, k.square(), (k > 0).to(k), torch.lgamma(k + 1)])
+
+
+def log_odds_spike(rate: Tensor, alpha: Tensor) -> Tensor:
+    """Return the `log_odds` of the paper's prior (1−α)δ₀ + α·Pois(rate), whose slab has a zero of its own."""
+    return alpha.log() - rate - torch.log(1 - alpha + alpha * torch.exp(-rate))

@@ -23,10 +23,11 @@ from aircomp.common.snr import SnrReference
 from aircomp.common.threads import even_slices, spread, whole_cores
 from aircomp.decoders.amp.prior import reach_for
 from aircomp.decoders.amp.steps import MIN_NOISE, AmpState, PreparedCodebook, start
-from aircomp.decoders.base import BaseDecoder, Decoded, Observation, check_codebook, check_received
+from aircomp.decoders.base import Decoded, Observation, check_codebook, check_received
 from aircomp.decoders.estimate.pilot import PilotEstimator
 from aircomp.decoders.heard import hear, noise_per_slot
 from aircomp.decoders.kernels import native
+from aircomp.decoders.net.base import Net, NetDecoder, NetState
 from aircomp.decoders.net.blocks import (
     Belief,
     Scalars,
@@ -38,7 +39,6 @@ from aircomp.decoders.net.blocks import (
 )
 from aircomp.decoders.net.cnn import Cnn, Workspace
 from aircomp.decoders.net.tempered import CountTable
-from aircomp.decoders.net.trace import NetState
 from aircomp.decoders.settings import GampNetSettings
 
 log = logging.getLogger(__name__)
@@ -72,8 +72,8 @@ class NetOutput:
     noise_var: Float[Tensor, " slots"]
 
 
-class GampNet(nn.Module):
-    """The unrolled decoder. It holds no codebook: that is trained, stored and checked beside it.
+class GampNet(Net):
+    """This package's network.
 
     Args:
         settings: The network's shape.
@@ -82,7 +82,7 @@ class GampNet(nn.Module):
 
     def __init__(self, settings: GampNetSettings, *, rng: torch.Generator | None = None):
         super().__init__()
-        self.settings = settings
+        self.settings: GampNetSettings = settings
         rng = rngs.generator(0, "gamp-net") if rng is None else rng
         raw = dict.fromkeys(Scalars._fields, _logit(SMALL_GATE))
         raw |= {"gain": 0.0, "precision": 0.0, "temperature": 0.0, "cnn_gate": _logit(CNN_GATE)}
@@ -131,6 +131,16 @@ class GampNet(nn.Module):
         shared, noise = pilot.estimate(received.detach(), popularity, num_active, given)
         rate = rates_of_slots(shared.rate, log_ratio)
         return self.unroll(received, codebook, rate, noise, hold_noise=given is not None)
+
+    def decoder(
+        self,
+        codebook: Float[Tensor, "codewords uses"],
+        *,
+        snr_reference: SnrReference = "round",
+        trained_for: tuple[int, int] | None = None,
+    ) -> "GampNetDecoder":
+        """Return the decoder of a codebook."""
+        return GampNetDecoder(self, codebook, snr_reference=snr_reference, trained_for=trained_for)
 
     @whole_cores()
     def unroll(
@@ -185,7 +195,7 @@ class GampNet(nn.Module):
         return NetOutput(mean, mean.sum(1).mean(), torch.cat([b.noise_var[:, 0] for b in beliefs]))
 
 
-class GampNetDecoder(BaseDecoder):
+class GampNetDecoder(NetDecoder):
     """A network with its codebook, as a decoder.
 
     Args:

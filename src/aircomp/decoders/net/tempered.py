@@ -24,7 +24,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from aircomp.decoders.amp.prior import MAX_EXPONENT, MIN_EXPONENT, Moments
+from aircomp.decoders.amp.prior import MAX_EXPONENT, MIN_EXPONENT
+from aircomp.decoders.net.base import Moments
 
 # Log-weight of counts below one. Far below any other, and nothing once multiplied by exp(MIN_EXPONENT); where a slot says
 # so little for a codeword that this were not enough, the codeword is not active anyway.
