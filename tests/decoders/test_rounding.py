@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aircomp.decoders.rounding import conclude, round_to_sum
+from aircomp.decoders.rounding import conclude, nearest_of_sum, round_to_sum
 from aircomp.errors import ConfigError, DecodeDiverged, ShapeError
 from plain.rounding import round_to_sum as plain_round_to_sum
 
@@ -22,14 +22,16 @@ def compositions(total, parts):
 @given(st.lists(st.lists(soft, min_size=4, max_size=4), min_size=1, max_size=5), st.integers(0, 6))
 def test_no_other_integers_of_that_sum_are_nearer(rows, total):
     mean = torch.tensor(rows)
-    counts = round_to_sum(mean, total)
     every = torch.tensor(compositions(total, 4), dtype=torch.float64)
-    clipped = mean.clamp_min(0).double()
-    least = (clipped[:, None] - every).square().sum(2).amin(1)
-    assert (counts >= 0).all()
-    assert (counts.sum(1) == total).all()
-    # float32 ranks gains (of a few units) that differ by its rounding in any order
-    torch.testing.assert_close((clipped - counts).square().sum(1), least, rtol=0, atol=1e-5)
+    for counts, values in (
+        (round_to_sum(mean, total), mean.clamp_min(0).double()),
+        (nearest_of_sum(mean, total), mean.double()),
+    ):
+        least = (values[:, None] - every).square().sum(2).amin(1)
+        assert (counts >= 0).all()
+        assert (counts.sum(1) == total).all()
+        # float32 ranks gains (of a few units) that differ by its rounding in any order
+        torch.testing.assert_close((values - counts).square().sum(1), least, rtol=0, atol=1e-5)
 
 
 @settings(deadline=None, max_examples=50)
@@ -57,7 +59,12 @@ def test_fast_equals_plain_on_soft_counts_over_several_chunks(total, scale, rng)
 
 def test_clipping_first_changes_the_answer():
     mean = torch.tensor([[1.2, -0.9]])
-    assert round_to_sum(mean, 3).tolist() == [[2, 1]]  # without the clip (3, 0) is nearer
+    assert round_to_sum(mean, 3).tolist() == [[2, 1]]
+    assert nearest_of_sum(mean, 3).tolist() == [[3, 0]]
+
+
+def test_values_far_below_zero_are_rounded_too():
+    assert nearest_of_sum(torch.tensor([[-50.0, -48.7, -60.0], [-1e30, 0.0, -1e30]]), 2).tolist() == [[0, 2, 0]] * 2
 
 
 def test_extreme_soft_counts_still_sum_to_the_total():

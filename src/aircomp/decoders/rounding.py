@@ -14,11 +14,7 @@ _HALVINGS = 8  # of the threshold's bracket; what is left over after them is a c
 
 
 def round_to_sum(mean: Float[Tensor, "slots codewords"], total: int) -> Int[Tensor, "slots codewords"]:
-    r"""Return the non-negative integers of sum `total` nearest (in ℓ2) to each row of `mean`, clipped at zero.
-
-    Raising entry $j$ from $k$ to $k+1$ lowers the squared error by $2(x_j - k) - 1$. This gain falls with $k$, so
-    taking the `total` largest gains of a row, one after the other, is exact. All gains above a threshold are taken at
-    once, the rest one by one. Ties go to the lower index.
+    """Return the non-negative integers of sum `total` nearest (in ℓ2) to each row of `mean`, clipped at zero.
 
     The clip is the paper's and matters: for (1.2, −0.9) and total 3 the nearest integers are (2, 1), unclipped they
     would be (3, 0).
@@ -29,25 +25,38 @@ def round_to_sum(mean: Float[Tensor, "slots codewords"], total: int) -> Int[Tens
     Raises:
         ShapeError: If `mean` is not a finite matrix, or `total` is negative or cannot be placed.
     """
-    if mean.ndim != 2 or not all_finite(mean):
-        raise ShapeError(f"soft counts of shape {tuple(mean.shape)}: expected a finite matrix [slots, codewords]")
-    if total < 0 or (total > 0 and mean.shape[1] == 0):
-        raise ShapeError(f"counts cannot sum to {total} over {mean.shape[1]} codewords; give a total of zero or more")
+    return nearest_of_sum(mean.clamp_min(0), total)
+
+
+def nearest_of_sum(values: Float[Tensor, "slots codewords"], total: int) -> Int[Tensor, "slots codewords"]:
+    r"""Return the non-negative integers of sum `total` nearest (in ℓ2) to each row of `values`, which may be negative.
+
+    Raising entry $j$ from $k$ to $k+1$ lowers the squared error by $2(x_j - k) - 1$. This gain falls with $k$, so
+    taking the `total` largest gains of a row, one after the other, is exact. All gains above a threshold are taken at
+    once, the rest one by one. Ties go to the lower index.
+
+    Raises:
+        ShapeError: If `values` is not a finite matrix, or `total` is negative or cannot be placed.
+    """
+    if values.ndim != 2 or not all_finite(values):
+        raise ShapeError(f"soft counts of shape {tuple(values.shape)}: expected a finite matrix [slots, codewords]")
+    if total < 0 or (total > 0 and values.shape[1] == 0):
+        raise ShapeError(f"counts cannot sum to {total} over {values.shape[1]} codewords; give a total of zero or more")
     if total == 0:
-        return torch.zeros_like(mean, dtype=torch.int64)
-    counts = torch.empty_like(mean, dtype=torch.int64)
+        return torch.zeros_like(values, dtype=torch.int64)
+    counts = torch.empty_like(values, dtype=torch.int64)
 
     def fill(start: int) -> None:
         rows = slice(start, start + _CHUNK)
-        counts[rows] = _nearest(mean[rows].clamp_min(0), total)
+        counts[rows] = _nearest(values[rows], total)
 
-    spread(fill, range(0, len(mean), _CHUNK))
+    spread(fill, range(0, len(values), _CHUNK))
     return counts
 
 
 def _nearest(x: Float[Tensor, "slots codewords"], total: int) -> Float[Tensor, "slots codewords"]:
     # gains closer to the threshold than rounding can tell are left to the loop, which compares them exactly: ties stay ties
-    margin = 4 * torch.finfo(x.dtype).eps * (x.amax(1, keepdim=True) + total)
+    margin = 4 * torch.finfo(x.dtype).eps * (x.abs().amax(1, keepdim=True) + total)
     k = _above(x, _threshold(x, total) + margin)
     short = total - k.sum(1)
     rows = torch.nonzero(short > 0).squeeze(1)

@@ -223,6 +223,16 @@ class ChannelCompSettings(PilotedSettings):
     """The outermost levels, over the root mean square of their layer in the base station's own update."""
 
 
+class TbmaLatticeSettings(PilotedSettings):
+    """Options of type-based multiple access."""
+
+    levels: int = Field(default=3, ge=2, le=64)
+    """How many levels a parameter is rounded to. Each takes one channel use; where the round has fewer, it carries some of
+    the parameters."""
+    clip: float = Field(default=1.5, gt=0, le=100)
+    """The outermost levels, over the root mean square of their layer in the base station's own update."""
+
+
 class ComputationRateSettings(SlotSettings):
     """Options of compute-and-forward."""
 
