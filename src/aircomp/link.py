@@ -35,18 +35,19 @@ from torch import Tensor, nn
 from aircomp.aggregation.rules import Rule
 from aircomp.aggregation.settings import Readout
 from aircomp.channel.base import AtDevices, Channel, Csi, Direct, facts_of
-from aircomp.channel.signal import Louder, Symbols
+from aircomp.channel.signal import Jammed, Louder, Symbols
 from aircomp.common import rng as rngs
 from aircomp.common.boundary import ask, blaming, check_returned, name_of
 from aircomp.common.checks import check_methods, check_number, check_type, describe
 from aircomp.common.tensors import check_tensor
+from aircomp.device.corrupt import Attack
 from aircomp.device.update import slot_layers
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.measure.metrics import vector_nmse
 from aircomp.quantize.fragment import num_slots
 from aircomp.quantize.settings import FragmentSettings
 from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, SchemeContext, Sent, check_devices
-from aircomp.schemes.meter import Air, add_up, amplitude_at_cap, measure
+from aircomp.schemes.meter import TOLERANCE, Air, add_up, amplitude_at_cap, measure
 from aircomp.schemes.outputs import Mean, Output, aggregate_output, check_rule
 from aircomp.schemes.registry import make_scheme, scheme_class
 from aircomp.schemes.settings import SchemeSettings
@@ -160,6 +161,7 @@ class Link:
         self,
         updates: Float[Tensor, "devices params"] | Sequence[Float[Tensor, " params"]],
         base: Float[Tensor, " params"] | None = None,
+        attack: Attack | None = None,
     ) -> "Exchange":
         """Send one round's updates, and go on to the next round.
 
@@ -167,12 +169,14 @@ class Link:
             updates: What each transmitting device wants to say; of any length.
             base: The base station's own update, from which most schemes build what they broadcast. Without one it is the
                 first device's, which then counts as side information.
+            attack: Who attacks, where their updates are not honest; honest devices agree on scales without them.
 
         Raises:
             ShapeError: If the updates are not finite numbers, or not of one length.
         """
         messages, own = check_updates(updates, base)
-        sent = communicate(self, messages[0] if own is None else own, messages, self.memory, self.round)
+        own_or_first = messages[0] if own is None else own
+        sent = communicate(self, own_or_first, messages, self.memory, self.round, attack)
         if own is None and getattr(self.scheme, "reads_base", True):
             told = (*sent.air.side_information, FIRST_DEVICE)
             sent = replace(sent, air=replace(sent.air, side_information=told))
@@ -345,6 +349,7 @@ def communicate(
     messages: Float[Tensor, "devices params"],
     memory: Memory,
     index: int,
+    attack: Attack | None = None,
 ) -> Exchange:
     """Send the messages of a round's devices to the base station.
 
@@ -357,17 +362,18 @@ def communicate(
         messages: What each transmitting device wants to say.
         memory: What the scheme remembers of the rounds before.
         index: The round, from 0.
+        attack: What attackers among the devices do beside what their messages say; None: there are none.
     """
     size = messages.shape[1]
     if size <= LARGEST_PART:
-        return _send_part(link, base_update, messages, memory, index)
+        return _send_part(link, base_update, messages, memory, index, attack)
     update, delivered = torch.empty_like(base_update), torch.empty_like(messages)
     found: list[Exchange] = []
     left: dict[str, Tensor] = {}
     for part, first in enumerate(range(0, size, LARGEST_PART)):
         rows = slice(first, first + LARGEST_PART)
         known = {n.removeprefix(f"{part}."): value for n, value in memory.items() if n.startswith(f"{part}.")}
-        done = _send_part(link.part(part, rows), base_update[rows], messages[:, rows], known, index)
+        done = _send_part(link.part(part, rows), base_update[rows], messages[:, rows], known, index, attack)
         update[rows], delivered[:, rows] = done.update, done.delivered
         left |= {f"{part}.{name}": value for name, value in done.memory.items()}
         told = diagnose(link, done)
@@ -407,10 +413,15 @@ def _send_part(
     messages: Float[Tensor, "devices params"],
     memory: Memory,
     index: int,
+    attack: Attack | None,
 ) -> Exchange:
     announced, private = broadcast(link, base_update, memory, index)
     csi = sound(link, len(messages), announced, index)
+    if attack is not None:
+        csi = replace(csi, at_devices=replace(csi.at_devices, reports=_reports(attack)))
     sent = encode(link, messages, announced, csi, index)
+    if attack is not None and link.scheme.uses_radio and announced.num_uses:
+        sent, csi = _attacked(link, sent, announced, csi, index, attack)
     received = carry(link, sent, csi, index)
     output, memory = decode(link, received, replace(announced, agreed=sent.agreed), private, csi)
     update = aggregate(link, output)
@@ -467,6 +478,39 @@ def encode(link: Link, messages: Float[Tensor, "devices params"], announced: Bro
         return sent
 
     return within_cap(link, send, announced, csi)
+
+
+def _reports(attack: Attack) -> Float[Tensor, " devices"] | None:
+    """Return the amplitudes that devices report over the true ones; where nobody is honest, all agree as if they were."""
+    reports = torch.where(attack.devices, attack.report, 1.0)
+    return reports if bool(reports.any()) else None
+
+
+def _attacked(link: Link, sent: Sent, announced: Broadcast, csi: Csi, index: int, attack: Attack) -> tuple[Sent, Csi]:
+    """Let amplifiers hold attackers to the nominal energy of the round, and jammers send noise of that energy."""
+    signal = sent.signal
+    spent = signal.slot_energy()
+    nominal, louder = signal.power * announced.num_uses, 1.0 if sent.amplitude is None else sent.amplitude**2
+    if attack.jams:
+        if sent.payload is not None:
+            raise ConfigError(
+                f"the scheme {link.scheme.name} sends no signal that could be jammed; use a scheme that does, say tdma-coded"
+            )
+        shape = (len(spent), spent.shape[1], announced.num_uses // spent.shape[1])
+        kind = torch.complex64 if signal.is_complex else torch.float32
+        noise = torch.randn(shape, generator=link.rng("jamming", index), dtype=kind) * attack.devices[:, None, None]
+        amplitude = (nominal / louder) ** 0.5 / noise.abs().square().sum(dim=(1, 2)).sqrt().clamp(min=1e-30)
+        jam = Symbols((noise * amplitude[:, None, None]).to(spent.device), signal.power)
+        return replace(sent, signal=Jammed(signal, jam, attack.devices)), csi
+    each = louder * spent.sum(dim=1).cpu()
+    above = attack.devices & (each > (1 + TOLERANCE) * nominal)
+    if attack.report or not above.any():  # a liar sends what it should
+        return sent, csi
+    held = torch.where(above, (nominal / each).sqrt(), 1.0)
+    known = csi.at_devices
+    scale = held[:, None].float() if known.scale is None else known.scale * held[:, None].to(known.scale)
+    told = replace(known, scale=scale, block_uses=known.block_uses or announced.num_uses)
+    return sent, replace(csi, at_devices=told)
 
 
 def within_cap(link: Link, send: Callable[[AtDevices], Sent], announced: Broadcast, csi: Csi) -> Sent:

@@ -30,6 +30,17 @@ class AtDevices:
     send at once are worked out from."""
     positions: Float[Tensor, "devices 2"] | None = None
     """Where each device is, in radii of the disc, which it knows; None where places do not matter."""
+    reports: Float[Tensor, " devices"] | None = None
+    """The amplitude that each device reports over its true one, where all agree on a scale: one is honest, and a device with
+    zero takes no part. None: all are honest."""
+
+    def as_reported(self, values: Float[Tensor, "devices ..."]) -> Float[Tensor, "agreeing ..."]:
+        """Return the values of those who agree on a scale, as long as they report them."""
+        if self.reports is None:
+            return values
+        part = self.reports > 0
+        factors = self.reports[part].to(values).view(-1, *[1] * (values.ndim - 1))
+        return values[part.to(values.device)] * factors
 
     def louder(self, amplitude: float) -> "AtDevices":
         """Return the same for devices that send everything louder, or more quietly, by one factor."""

@@ -24,13 +24,11 @@ from torch import Tensor
 from aircomp.channel.awgn import Awgn, add_noise
 from aircomp.channel.base import ChannelFacts, Csi
 from aircomp.channel.settings import SLOT_USES, DisturbanceSettings
-from aircomp.channel.signal import Gains, Signal, Symbols
+from aircomp.channel.signal import THROUGHOUT, Gains, Signal, Symbols
 from aircomp.common.packing import pack, unpack
 
 STEPS = (1.5957692, 0.9956867, 0.5860194, 0.3352006, 0.1881388, 0.1040700, 0.0568709, 0.0307609)
 """Steps of the uniform converter of one to eight bits with the least distortion of a Gaussian signal of variance one."""
-_THROUGHOUT = 2**62
-"""Channel uses of a block that no round outlasts."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ def attack_gains(settings: DisturbanceSettings, num_devices: int, *, rng: torch.
         return None
     gains = torch.ones(num_devices)
     gains[torch.randperm(num_devices, generator=rng)[:number]] = 10.0 ** (settings.attack_db / 20)
-    return Gains(gains[:, None, None], _THROUGHOUT)
+    return Gains(gains[:, None, None], THROUGHOUT)
 
 
 def amplified(signal: Signal, clip_db: float | None) -> Signal:

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Inexact, Int
+from jaxtyping import Bool, Float, Inexact, Int
 from torch import Tensor
+
+THROUGHOUT = 2**62
+"""Channel uses of a block that no round outlasts."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,52 @@ class InUnits(Louder):
     def power(self) -> float:
         """In the new units."""
         return self.amplitude**2 * self.signal.power
+
+
+@dataclass(frozen=True)
+class Jammed:
+    """A signal in which some devices send something else in place of it."""
+
+    signal: Signal
+    jam: "Symbols"
+    """Of all devices; zero but for those who jam."""
+    devices: Bool[Tensor, " devices"]
+    """Who jams."""
+
+    @property
+    def power(self) -> float:
+        """As the signal."""
+        return self.signal.power
+
+    @property
+    def is_complex(self) -> bool:
+        """As the signal."""
+        return self.signal.is_complex
+
+    def superpose(self, gains: Gains | None) -> Inexact[Tensor, "antennas slots uses"]:
+        """Add up the signals of those who do not jam, and what the others send."""
+        if gains is None:
+            gains = Gains(torch.ones(len(self.devices), 1, 1), THROUGHOUT)
+        quiet = Gains(
+            gains.values.masked_fill(self.devices[:, None, None].to(gains.values.device), 0), gains.block_uses
+        )
+        return self.signal.superpose(quiet) + self.jam.superpose(gains)
+
+    def each(self) -> Iterator[Inexact[Tensor, "slots uses"]]:
+        """Return one device's signal after the other."""
+        pairs = zip(self.devices.tolist(), self.signal.each(), self.jam.each(), strict=True)
+        return (other if jams else own for jams, own, other in pairs)
+
+    def slot_energy(self) -> Float[Tensor, "devices slots"]:
+        """Return the energy that each device spends in each slot."""
+        return self._chosen(self.jam.slot_energy(), self.signal.slot_energy())
+
+    def slot_peak(self) -> Float[Tensor, "devices slots"]:
+        """Return the largest energy of one channel use."""
+        return self._chosen(self.jam.slot_peak(), self.signal.slot_peak())
+
+    def _chosen(self, jam: Tensor, own: Tensor) -> Float[Tensor, "devices slots"]:
+        return torch.where(self.devices[:, None].to(own.device), jam.to(own), own)
 
 
 @dataclass(frozen=True)

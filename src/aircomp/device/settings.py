@@ -139,7 +139,8 @@ class CorruptionSettings(Tagged):
 
     kind: str = "none"
     """noise: Gaussian noise (the paper's); flip: the negative; scale: `factor` times; constant: all entries equal;
-    silent: nothing is transmitted."""
+    silent: nothing is transmitted; jam: noise of the nominal energy in place of a signal; lie: the update, with an amplitude
+    `factor` times the true one reported where all devices agree on a scale."""
 
 
 class NoCorruption(CorruptionSettings):
@@ -155,10 +156,10 @@ class Corrupted(CorruptionSettings):
     """Part of the active devices that is corrupted in each round (paper: 0.2)."""
 
 
-class FlippedOrSilent(Corrupted):
-    """The negative, or nothing."""
+class Plain(Corrupted):
+    """The negative, nothing, or noise on the air: there is no more to set."""
 
-    kind: Literal["flip", "silent"]  # pyright: ignore[reportGeneralTypeIssues] (which one must be said)
+    kind: Literal["flip", "silent", "jam"]  # pyright: ignore[reportGeneralTypeIssues] (which one must be said)
 
 
 class Scaled(Corrupted):
@@ -167,6 +168,14 @@ class Scaled(Corrupted):
     kind: Literal["scale"] = "scale"
     factor: float = Field(default=10.0, ge=-1e6, le=1e6)
     """The factor by which the update is multiplied."""
+
+
+class Lying(Corrupted):
+    """The update itself, and a wrong number in what all agree on."""
+
+    kind: Literal["lie"] = "lie"
+    factor: float = Field(default=10.0, gt=0, le=1e6)
+    """The amplitude that is reported, over the true one."""
 
 
 class Replaced(Corrupted):

@@ -19,7 +19,7 @@ from aircomp.common import rng as rngs
 from aircomp.common.boundary import ask
 from aircomp.common.checks import describe
 from aircomp.common.tensors import all_finite, has_numbers
-from aircomp.device.corrupt import corrupt, corrupted_devices
+from aircomp.device.corrupt import Attack, attack_of, corrupt, corrupted_devices
 from aircomp.device.feedback import add_memory, feedback_ratio, remember
 from aircomp.device.local import LocalResult
 from aircomp.engines.local import Executor
@@ -80,6 +80,8 @@ class Messages:
     messages: Float[Tensor, "devices params"]
     silent: dict[int, tuple[float, Tensor]]
     """The norm of the update and the message of each active device that stays silent."""
+    attack: Attack | None = None
+    """What attackers among those that transmit do beside what their messages say."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def run_round(
             return replace(state, rounds_done=index + 1, memories=memories), record, None
         messages = sent.messages.to(experiment.device)
         own = _applied("before", federation.before, base.update).to(experiment.device) if own_data else messages[0]
-        exchange = communicate(federation.link, own, messages, state.uplink_memory, index)
+        exchange = communicate(federation.link, own, messages, state.uplink_memory, index, sent.attack)
         update = _applied("after", federation.after, exchange.update.to(state.weights.device))
         memories, ratio = _remember(state, experiment, sent, exchange.sent.reconstruction.cpu())
     with watch.stage("server"):
@@ -182,6 +184,7 @@ def prepare_messages(
         norms=[norms[i] for i in speaking],
         messages=messages[speaking] if any(silent) else messages,
         silent={active[i]: (norms[i], messages[i]) for i, quiet in enumerate(silent) if quiet},
+        attack=attack_of(bad[speaking], experiment.corruption),
     )
 
 

@@ -119,7 +119,7 @@ class Uncoded(MeanScheme):
         values = take(messages, of_round.chosen)
         slots = carrier.slots_of(values.double() * of_round.gains)
         wanted = slots.square().sum(dim=2)
-        scale = self._scale(wanted)
+        scale = self._scale(csi.as_reported(slots).square().sum(dim=2))
         share = (
             limited(wanted, scale, self.settings.peak) / (wanted * scale).clamp(min=torch.finfo(wanted.dtype).tiny)
         ).sqrt()

@@ -131,7 +131,7 @@ class ChannelComp(Scheme):
         carrier, air = of_round.carrier, of_round.carrier.air
         chosen = nearest_level(take(messages, of_round.chosen) / of_round.limits, len(self.levels))
         slots = carrier.slots_of(self._centred(of_round)[chosen].flatten(1))  # the axes of a parameter side by side
-        scale = amplitude_of_one(slots)
+        scale = amplitude_of_one(csi.as_reported(slots))
         speaking = csi.speaking(air.slots, air.uses)
         values = carrier.arrived(self.levels.to(messages)[chosen] * of_round.limits, speaking)
         return Sent(

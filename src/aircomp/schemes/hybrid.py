@@ -125,11 +125,11 @@ class Hybrid(MeanScheme):
         values = take(messages, of_round.chosen)
         wanted = values.double() * of_round.gains
         whole, rest = divided(wanted, of_round.step)
-        slots = max(len(messages) * len(air.rows), 1)
-        most = MOST_OF_ENERGY * slots / max(float(whole.square().sum()), 1e-300)
-        unit = min(of_round.unit, math.sqrt(most))
-        left = 1 - unit**2 * float(whole.square().sum()) / slots
-        energy = float(rest.square().sum()) / slots
+        told = [csi.as_reported(each) for each in (whole, rest, wanted)]
+        slots = max(len(told[0]) * len(air.rows), 1)
+        of_whole, energy, of_messages = (float(each.square().sum()) / slots for each in told)
+        unit = min(of_round.unit, math.sqrt(MOST_OF_ENERGY / max(of_whole, 1e-300)))
+        left = 1 - unit**2 * of_whole
         amplitude = math.sqrt(left / energy) if energy > 0 else 0.0
         numbers = amplitude * rest if of_round.step == math.inf else torch.cat([unit * whole, amplitude * rest], dim=1)
         speaking, sent = csi.speaking(air.slots, air.uses), values
@@ -141,9 +141,7 @@ class Hybrid(MeanScheme):
             put(sent, of_round.chosen, broadcast.num_params),
             speaking,
             pilot_uses=air.pilot_uses,
-            agreed={
-                "scales": torch.tensor([unit, amplitude, float(wanted.square().sum()) / slots], dtype=torch.float64)
-            },
+            agreed={"scales": torch.tensor([unit, amplitude, of_messages], dtype=torch.float64)},
         )
 
     def decode(

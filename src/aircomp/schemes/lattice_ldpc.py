@@ -258,7 +258,7 @@ class LatticeLdpc(MeanScheme):
         words = of_round.code.encode(torch.nn.functional.pad(whole, (0, missing)).unflatten(1, (of_round.words, -1)))
         points = ((words - of_round.means.to(words.device)) * of_round.amplitudes.to(words.device)).to(messages)
         slots = carrier.slots_of(points.flatten(1))
-        scale = amplitude_of_one(slots)
+        scale = amplitude_of_one(csi.as_reported(slots))
         speaking = csi.speaking(air.slots, air.uses)
         values = of_round.values(whole)
         if speaking is not None:

@@ -118,10 +118,10 @@ class LearnedAnalog(MeanScheme):
         air, length = of_round.air, self.code.fragment_length
         fragments = take_slots(split(messages, length), of_round.asked)
         loud = fragments * of_round.gains[:, None]
-        scale = amplitude_of_one(loud)
+        scale = amplitude_of_one(csi.as_reported(loud))
         signal = self.code.encoder(loud * scale, layer_energies(of_round.gains), self._snr(csi, of_round))
         signal = torch.nn.functional.pad(signal, (0, 0, 0, len(air.rows) - len(of_round.asked)))
-        amplitude = amplitude_of_one(signal)
+        amplitude = amplitude_of_one(csi.as_reported(signal))
         speaking = csi.speaking(air.slots, air.uses)
         if speaking is not None:
             fragments = fragments * speaking[:, air.rows[: len(of_round.asked)], None].to(fragments)

@@ -54,8 +54,12 @@ def measure(scheme: Scheme, broadcast: Broadcast, sent: Sent, csi: Csi) -> Air:
         return Air(0, 0, 0, torch.zeros(csi.at_devices.num_devices), 0.0, 0.0, bits, agreed, told)
     spent, peak = sent.signal.slot_energy(), sent.signal.slot_peak()
     slots, nominal = spent.shape[1], sent.signal.power * broadcast.num_uses
+    each = spent.sum(dim=1)
+    of_honest = float(_reported(each, csi).mean()) if len(each) else 0.0
     if sent.capped:
-        nominal *= min(float(spent.sum(dim=1).mean()) / nominal, 1.0)
+        nominal *= min(of_honest / nominal, 1.0)
+    if of_honest:  # what attackers spend is not the scheme's doing
+        nominal *= float(each.mean()) / of_honest
     boost = _boost(broadcast, spent, csi)
     if boost is not None:
         meant = float(spent.sum())
@@ -105,12 +109,17 @@ def _boost(broadcast: Broadcast, spent: Float[Tensor, "devices slots"], csi: Csi
     return csi.at_devices.scale.abs().double().square().to(spent.device)[:, blocks]
 
 
+def _reported(energies: Float[Tensor, " devices"], csi: Csi) -> Float[Tensor, " agreeing"]:
+    """Return the energies of those who agree on a scale, as they report them."""
+    return csi.at_devices.as_reported(energies.sqrt()).square()
+
+
 def amplitude_at_cap(broadcast: Broadcast, sent: Sent, csi: Csi) -> float:
     """Return the factor of all signals with which the device that spends most in the round spends the nominal energy."""
     spent = sent.signal.slot_energy()
     boost = _boost(broadcast, spent, csi) if spent.numel() else None
     each = (spent if boost is None else spent * boost).sum(dim=1)
-    largest = float(each.max()) if len(each) else 0.0
+    largest = float(_reported(each, csi).max()) if len(each) else 0.0
     return (sent.signal.power * broadcast.num_uses / largest) ** 0.5 if largest > 0 else 1.0
 
 

@@ -91,7 +91,8 @@ class Reed(MeanScheme):
         carrier, air = of_round.carrier, of_round.carrier.air
         values = take(messages, of_round.chosen)
         slots = carrier.slots_of(values)
-        energy = float(slots.double().abs().sum(dim=2).mean()) if len(slots) else 0.0
+        told = csi.as_reported(slots.double().abs().sqrt()).square()  # the amplitudes of tones are roots
+        energy = float(told.sum(dim=2).mean()) if len(told) else 0.0
         scale = 1 / energy if energy > 0 else 0.0
         roots = messages.new_full((len(messages), air.slots, self.numbers), self.numbers**-0.5)
         data = slots.sign() * (scale * slots.abs()).sqrt()

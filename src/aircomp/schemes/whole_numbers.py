@@ -159,7 +159,7 @@ class WholeNumbers(MeanScheme):
         slots = carrier.slots_of(
             ((parts - means) * loud).movedim(0, 2).flatten(1).to(messages)
         )  # side by side: in one block
-        scale = amplitude_of_one(slots)
+        scale = amplitude_of_one(csi.as_reported(slots))
         speaking = csi.speaking(air.slots, air.uses)
         sent = torch.where(loud > 0, parts, means)  # of a part that is not sent, everybody knows the mean
         whole = torch.tensordot(self.weights.to(sent), sent, dims=1)

@@ -16,7 +16,7 @@ from aircomp.channel.settings import FadingSettings, PowerSettings
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.data.images import load
-from aircomp.device.corrupt import corrupt, corrupted_devices
+from aircomp.device.corrupt import Attack, attack_of, corrupt, corrupted_devices
 from aircomp.device.update import FlatModel
 from aircomp.encode.codebook import count
 from aircomp.federation.configure import check_phase, configure
@@ -58,7 +58,10 @@ def last_rounds(job: Job, work: Path, before: int = 0) -> list[FragmentRound]:
 
 
 def send_all(
-    link: Link, rounds: Sequence[tuple[Float[Tensor, " params"], Float[Tensor, "_ params"]]], number: int
+    link: Link,
+    rounds: Sequence[tuple[Float[Tensor, " params"], Float[Tensor, "_ params"]]],
+    number: int,
+    attacks: Sequence[Attack | None] | None = None,
 ) -> list[Exchange]:
     """Send rounds one after the other, each with what the scheme remembers of those before; return the last ones.
 
@@ -66,10 +69,11 @@ def send_all(
         link: Scheme, channel and rule.
         rounds: The updates of base station and devices, of which each round may have another number.
         number: How many to return.
+        attacks: What attackers do in each round beside what their messages say; None: there are none.
     """
     memory, sent = {}, []
-    for index, (base, messages) in enumerate(rounds):
-        sent.append(communicate(link, base, messages, memory, index))
+    for index, ((base, messages), attack) in enumerate(zip(rounds, attacks or [None] * len(rounds), strict=True)):
+        sent.append(communicate(link, base, messages, memory, index, attack))
         memory = sent[-1].memory
     return sent[-number:]
 
@@ -247,14 +251,17 @@ def arena_job(job: Job, work: Path) -> Payload:
 
 def measured(experiment: Experiment, saved: Sequence[FragmentRound], number: int, own: str = "") -> list[Row]:
     """Send saved rounds, and compare what was received of the last ones with the mean of honest devices."""
-    rounds, honest, corruption, shapes = [], [], experiment.corruption, shapes_of(experiment)
+    rounds, honest, attacks, corruption, shapes = [], [], [], experiment.corruption, shapes_of(experiment)
     num_params = sum(map(math.prod, shapes))
     for index, each in enumerate(saved):
         base, messages = raw_updates(each, num_params)
         bad = corrupted_devices(len(messages), corruption, rng=rngs.generator(experiment.seed, "corrupted", index))
         sent = corrupt(messages, bad, corruption, rng=rngs.generator(experiment.seed, "corruption", index))
         rounds.append((base, sent))
-        honest.append((~bad, messages))
+        attacks.append(attack_of(bad, corruption))
+        honest.append(
+            (~bad if corruption.kind != "lie" else torch.ones_like(bad), messages)
+        )  # a liar's update is honest
     last = list(zip(rounds, honest, strict=True))[-number:]
     agreement = [{"update_correlation": mean_cosine(messages)} for _, (_, messages) in last]
     if own == OWN_UPDATE:
@@ -264,7 +271,7 @@ def measured(experiment: Experiment, saved: Sequence[FragmentRound], number: int
     link = make_link(experiment, layers, shapes=shapes, uplink=load_own(own) if own else None)
     found = [
         _compared(exchange, messages[good], good) | _told(link, exchange)
-        for exchange, (_, (good, messages)) in zip(send_all(link, rounds, number), last, strict=True)
+        for exchange, (_, (good, messages)) in zip(send_all(link, rounds, number, attacks), last, strict=True)
     ]
     return [row | about for row, about in zip(found, agreement, strict=True)]
 

@@ -17,6 +17,7 @@ from aircomp.channel.awgn import Awgn
 from aircomp.channel.base import Channel, Csi
 from aircomp.channel.signal import Signal
 from aircomp.common.rng import fixed_generator
+from aircomp.device.corrupt import Attack
 from aircomp.errors import AirCompError, ConfigError
 from aircomp.link import Exchange, Link, aggregate, carry, communicate, decode, encode, sound
 from aircomp.schemes.base import Broadcast, Memory, Scheme, Sent
@@ -64,6 +65,7 @@ def check_uplink(make: Callable[[], Scheme], channel: Callable[[float], Channel]
     _check_clean(clean, messages, scheme)
     _check_order(make, base, messages, clean, quiet)
     _check_power(clean, scheme)
+    _check_agreement(make, base, messages, noisy)
     _check_silence(make, base, messages, _OneSilent(quiet))
     _check_edges(make, base, messages, channel(0.0))
 
@@ -299,6 +301,29 @@ def _check_power(exchange: Exchange, scheme: Scheme) -> None:
     if scheme.uses_radio and air.channel_uses:
         ratio = float(air.energy.mean()) / air.nominal_energy
         assert abs(ratio - 1) < TOLERANCE, f"devices spend {ratio:.3g} times the power that they are meant to"
+
+
+def _check_agreement(make: Callable[[], Scheme], base: Tensor, messages: Tensor, channel: Channel) -> None:
+    """Let attackers grow: what honest devices agree on stays as it was, and amplifiers hold attackers to their energy."""
+    scheme, attack = make(), Attack(torch.arange(_DEVICES) == 0)
+    grown = messages.clone()
+    grown[0] *= 100
+    link, both = _link(scheme, channel), []
+    for sent in (messages, grown):
+        both.append(communicate(_link(make(), channel), base.clone(), sent, {}, 0, attack))
+    one, other = (each.sent.agreed for each in both)
+    assert [*map(_listed, one.items())] == [*map(_listed, other.items())], (
+        "what devices agree on follows the messages of attackers; take csi.as_reported of what enters it"
+    )
+    air = both[1].air
+    if link.scheme.uses_radio and air.channel_uses:
+        most = float(both[1].sent.signal.power * both[1].broadcast.num_uses) * (1 + TOLERANCE)
+        spent = float(air.energy[0])
+        assert spent <= most or air.nominal_energy == 0, f"an attacker spends {spent:.3g}, expected at most {most:.3g}"
+
+
+def _listed(named: tuple[str, Tensor]) -> tuple[str, list[Any]]:
+    return named[0], named[1].tolist()
 
 
 def _check_silence(make: Callable[[], Scheme], base: Tensor, messages: Tensor, channel: Channel) -> None:

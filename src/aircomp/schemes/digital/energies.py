@@ -86,7 +86,8 @@ class UnequalCodewords(Wrapper):
             return sent
         signal: Any = sent.signal  # Codewords
         shaped = self._shaped(broadcast)
-        chosen = torch.bincount(signal.indices.flatten(), minlength=len(self.codebook))
+        told = signal.indices if csi.reports is None else signal.indices[csi.reports > 0]
+        chosen = torch.bincount(told.flatten(), minlength=len(self.codebook))
         scale = scale_to_one(shaped.energies, chosen, self.peak)
         signal = replace(signal, codebook=self._rows(shaped, scale))
         return replace(sent, signal=signal, agreed={SCALE: torch.tensor(scale, dtype=torch.float64)})

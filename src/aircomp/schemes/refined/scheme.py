@@ -169,16 +169,17 @@ class RefinedAnalog(MeanScheme):
         of_round = self._round(broadcast)
         carrier, plan, air = of_round.carrier, of_round.plan, of_round.carrier.air
         values = messages[:, of_round.order]
-        energy = sum(float((own.double() * of_round.gains).square().sum()) for own in values)
-        unit = (values.numel() / energy) ** 0.5 if energy > 0 else 0.0
+        told = csi.as_reported(values)
+        energy = sum(float((own.double() * of_round.gains).square().sum()) for own in told)
+        unit = (told.numel() / energy) ** 0.5 if energy > 0 else 0.0
         sent = torch.empty(len(values), plan.used, dtype=torch.float32, device=values.device)
         for own, numbers in zip(values, sent, strict=True):  # one after the other, which takes less memory
             numbers.copy_(torch.cat(_stages(unit * own.double() * of_round.gains, plan)))
         stages = sent.split([plan.numbers[0], *map(padded, plan.numbers[1:])], dim=1)
-        slots = max(len(messages) * len(air.rows), 1)
+        slots = max(len(told) * len(air.rows), 1)
         amplitudes = []
         for stage, share in zip(stages, plan.shares, strict=True):
-            spent = sum(float(own.double().square().sum()) for own in stage) / slots
+            spent = sum(float(own.double().square().sum()) for own in csi.as_reported(stage)) / slots
             amplitudes.append(math.sqrt(share / spent) if spent > 0 else 0.0)
             stage.mul_(amplitudes[-1])
         speaking = csi.speaking(air.slots, air.uses)
