@@ -25,6 +25,9 @@ class AtDevices:
     snr: Float[Tensor, "devices blocks"] | None = None
     """Signal over noise of a channel use, on all antennas together, of a device that sends alone at nominal power: what
     schemes with turns choose their rates by. One block where there is no scale; None: devices are not told."""
+    share: Float[Tensor, "devices blocks"] | None = None
+    """The share of that signal which arrives as the base station expects it; the rest is noise (`channel/expected.py`). None:
+    all of it."""
     over_noise: Inexact[Tensor, "devices blocks antennas"] | None = None
     """The gain of each device at nominal power on every antenna, over the deviation of the noise: what bounds of devices that
     send at once are worked out from."""

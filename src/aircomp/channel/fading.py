@@ -22,6 +22,7 @@ from torch import Tensor
 from aircomp.channel.awgn import add_noise
 from aircomp.channel.base import AtDevices, AtReceiver, ChannelFacts, Csi, Offsets
 from aircomp.channel.beams import choose_beams, heard_through
+from aircomp.channel.expected import power_in_time, share_in_phase, share_in_time
 from aircomp.channel.places import NEAREST, Layout, check_places, on_disc
 from aircomp.channel.power import Belief, control_power
 from aircomp.channel.recorded import RecordedGains, draw_recorded, load_gains
@@ -158,13 +159,18 @@ class Fading:
         arriving, heard = csi.with_power, csi.behind_beams
         assert arriving is not None  # from `sound`
         assert heard is not None
-        power = heard.values.abs().double().square()
+        power, share = heard.values.abs().double().square(), csi.at_devices.share
         mean = float(arriving.values.abs().double().square().mean())
         total = 1.0 if self.settings.snr_reference == "transmit" else max(mean, 1e-30)
         snr = 10.0 ** (self.settings.snr_db / 10) / max(len(power), 1)
+        if csi.offsets is not None:
+            power = power * power_in_time(csi.offsets)[:, None, None]
+            in_time = share_in_time(csi.offsets, self.block_uses // 2)[:, None]
+            share = in_time.expand(power.shape[:2]) if share is None else share * in_time
         return replace(
             csi.at_devices,
             snr=(power.sum(dim=2) * (snr / total)).float(),
+            share=share,
             over_noise=heard.values * math.sqrt(snr / total),
         )
 
@@ -179,11 +185,13 @@ class Fading:
         believed = rho * first + math.sqrt(1 - rho**2) * drawn.belief_error
         scale, level = control_power(self.power, self.belief, believed, drawn.path_gain, chosen)
         scale = scale * _amplitude(errors, drawn.power)[:, None] * torch.polar(*_turned(errors, drawn.phase))
+        turned = rho < 1 or errors.phase_deg > 0
         return Csi(
             AtDevices(
                 len(scale),
                 scale.to(torch.complex64),
                 self.block_uses,
+                share=share_in_phase(errors, believed) if self.power.control in COHERENT and turned else None,
                 positions=drawn.position.float().to(scale.device),
             ),
             Gains(gains.to(torch.complex64), self.block_uses),

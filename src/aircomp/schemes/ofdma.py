@@ -21,7 +21,7 @@ from aircomp.encode.subcarriers import Subcarriers, draw_crests, fill, share_slo
 from aircomp.schemes.base import slot_snr
 from aircomp.schemes.registry import scheme
 from aircomp.schemes.settings import OfdmaSettings
-from aircomp.schemes.tdma import Plan, Vq
+from aircomp.schemes.tdma import Plan, Vq, carried_bits
 
 SYMBOLS = 64
 """Symbols in time that peaks are taken of."""
@@ -57,7 +57,7 @@ class OfdmaVq(Vq):
         crests = draw_crests(owner, num_devices, self.settings.carriers, SYMBOLS)
         lowered = (self.settings.peak / crests.double()).clamp(max=1.0)
         energies = fill(own, float(slots)) * lowered[:, None]
-        bits = (self.uses / 2 * torch.log2(1 + energies * own)).sum(dim=1)
+        bits = carried_bits(energies * own * gap, csi, self.uses, self.settings.gap_db)
         return Plan(
             Subcarriers(energies.float(), self.uses, crests),
             bits,

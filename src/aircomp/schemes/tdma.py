@@ -7,14 +7,16 @@ r"""Devices that take turns (TDMA): each sends bits in slots of its own, and the
 The slots of a device have $u$ channel uses in all and the signal-to-noise ratio $\gamma$. They carry
 $u\,\tfrac12\log_2(1+\gamma/g)$ bits without error. This is the channel's capacity, where $g$ is the gap of a real code to
 it. A device puts the energy of the whole round into its own slots. With $K$ devices $\gamma$ is therefore $K$ times the
-SNR of one, unless a peak limit is lower. Codes of finite length lose a little more, which is left out: the slots of a
-device have thousands of uses. `ofdma-vq` does the same side by side in frequency. These schemes are what over-the-air
-computation has to beat.
+SNR of one, unless a peak limit is lower. Where signals arrive out of phase, late or out of tune, the part that is not as
+expected is noise, and $\gamma$ becomes $\gamma'$ of `channel/expected.py`. Codes of finite length lose a little more, which
+is left out: the slots of a device have thousands of uses. `ofdma-vq` does the same side by side in frequency. These schemes
+are what over-the-air computation has to beat.
 
 `capacity` is a bound: all devices send indices at once, and the base station decodes them together, each at the same rate of
 the multiple-access channel (`channel/capacity.py`). On one antenna and with equal gains, turns do as well.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +27,7 @@ from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.capacity import joint_rate
+from aircomp.channel.expected import effective_snr
 from aircomp.channel.signal import Signal, slot_blocks
 from aircomp.common import rng as rngs
 from aircomp.encode.turns import Turns, take_turns
@@ -134,6 +137,16 @@ class AtCapacity(Scheme):
         return error_of_mean(sent, output.vectors.mean(dim=0))
 
 
+def carried_bits(
+    snr: Float[Tensor, "devices slots"], csi: AtDevices, uses: int, gap_db: float
+) -> Float[Tensor, " devices"]:
+    """Return the bits that arrive of every device, with the SNR that each of its slots has at its energy."""
+    heard = snr.double().nan_to_num(nan=0.0, posinf=1e300)  # no energy, whatever the noise
+    if csi.share is not None:
+        heard = effective_snr(heard, csi.share.cpu()[:, slot_blocks(heard.shape[1], uses, csi.block_uses)])
+    return (uses / 2 * torch.log1p(heard / 10 ** (gap_db / 10)) / math.log(2)).sum(dim=1)
+
+
 class Vq(AtCapacity):
     """Indices of a quantisation codebook, as many as the bits allow."""
 
@@ -164,10 +177,8 @@ class InTurns(AtCapacity):
 
     def _plan(self, num_devices: int, slots: int, csi: AtDevices) -> Plan:
         energies = take_turns(num_devices, slots, self.settings.peak)
-        snr = slot_snr(csi, slots, self.uses, self.name)
-        ratio = (energies.double() * snr.cpu()).nan_to_num(nan=0.0, posinf=1e300)  # no energy, whatever the noise
-        gap = 10 ** (self.settings.gap_db / 10)
-        bits = (self.uses / 2 * torch.log1p(ratio / gap) / torch.log(torch.tensor(2.0))).sum(1)
+        snr = slot_snr(csi, slots, self.uses, self.name).cpu()
+        bits = carried_bits(energies.double() * snr, csi, self.uses, self.settings.gap_db)
         # who has no turn spends nothing
         return Plan(Turns(energies, self.uses), bits, capped=min(self.settings.peak, slots) < num_devices)
 
