@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Callable, Collection, Sequence
+from inspect import getdoc
 from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
@@ -151,7 +152,7 @@ def _flags(settings: Settings, hidden: Collection[str] = (), prefix: str = "") -
             continue
         if isinstance(value, Settings):
             group = _flags(value, hidden, f"{prefix}{name}.")
-            fields[name] = (group, Field(default_factory=group, description=help_text))
+            fields[name] = (group, Field(default_factory=group, description=help_text or getdoc(type(value))))
             continue
         kind: Any = field.annotation
         if isinstance(settings, Tagged) and name == settings.TAG:
