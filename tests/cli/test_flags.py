@@ -57,6 +57,22 @@ def test_other_words_for_a_setting_name_its_flag(words, hint):
     assert str(error.value) == hint
 
 
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("--snrdb", ": did you mean --snr-db?"),
+        ("--resum", ": did you mean --resume?"),
+        ("--local.no-momentun", ": did you mean --local.momentum?"),
+        ("--own_model", "; see aircomp simulate digits --help"),  # only Python can give it
+        ("--nosuch", "; see aircomp simulate digits --help"),
+    ],
+)
+def test_a_mistyped_flag_names_those_that_look_alike(word, hint):
+    with pytest.raises(ConfigError) as error:
+        simulate.run(["digits", word, "5"])
+    assert str(error.value) == f"there is no flag {word}{hint}"
+
+
 def test_other_words_for_a_setting_name_its_path_in_python():
     from aircomp.federation.experiment import Experiment
 

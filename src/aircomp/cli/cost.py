@@ -14,8 +14,6 @@ from aircomp.common.checks import check_number
 from aircomp.common.outdir import open_directory
 from aircomp.common.settings import Settings
 from aircomp.errors import ConfigError
-from aircomp.federation.experiment import full_name
-from aircomp.federation.settings import ModelSettings
 from aircomp.measure.fields import columns_of
 from aircomp.quantize.settings import QuantizeSettings
 from aircomp.schemes.settings import LayerPath, SchemeSettings, scheme_names
@@ -133,7 +131,7 @@ def _settings_of(name: str, parts: Parts) -> SchemeSettings:
 
 
 def _full_name(path: str) -> str:
-    return path if path == "uplink" else full_name(path)
+    return "uplink.layer" if path == "layer" else path
 
 
 def count_parameters(model: str | None, parameters: int | None) -> int:
@@ -145,6 +143,7 @@ def count_parameters(model: str | None, parameters: int | None) -> int:
         return parameters
     from aircomp.common import rng as rngs
     from aircomp.federation import models
+    from aircomp.federation.settings import ModelSettings
 
     name = str(model)
     channels = 1 if name in ("digits-cnn", "mnist-cnn") else 3

@@ -1,6 +1,7 @@
 """Settings as flags: those of the chosen alternatives, each with its help, and nothing else."""
 
 import dataclasses
+import difflib
 import re
 from collections.abc import Callable, Collection, Sequence
 from inspect import getdoc
@@ -15,6 +16,7 @@ from aircomp.common.settings import (
     Settings,
     Tagged,
     check_paths,
+    group_class,
     setting_paths,
     similar_paths,
     value_at,
@@ -55,7 +57,7 @@ def parse_settings(
     """
     args = with_full_names(args, full_name)
     given = given_settings(type(start), args)
-    _explain_synonyms(type(start), args, options, full_name)
+    _check_flags(type(start), args, options, f"aircomp {prog}", hidden, full_name)
     chosen = _with_tags(start, args)
     check_paths(chosen, given)
     brief = bool({"-h", "--help"} & set(args))
@@ -86,26 +88,45 @@ def with_full_names(args: Sequence[str], full_name: Callable[[str], str]) -> lis
     return found
 
 
-def _explain_synonyms(
-    model: type[Settings], args: Sequence[str], options: type, full_name: Callable[[str], str]
+def _check_flags(
+    model: type[Settings],
+    args: Sequence[str],
+    options: type,
+    prog: str,
+    hidden: Collection[str],
+    full_name: Callable[[str], str],
 ) -> None:
-    """Refuse a flag that is another word for a setting: tyro finds only names that look alike.
+    """Refuse a flag that does not exist before tyro is asked: its search takes a third of the time of the whole command.
 
     Raises:
-        ConfigError: Naming the setting.
+        ConfigError: Naming the flags that may be meant.
     """
-    known = {*setting_paths(model), *(option.name for option in dataclasses.fields(options))}
+    known = setting_paths(model) + [path for option in dataclasses.fields(options) for path in _paths_of(option)]
+    spelt: dict[str, str] = {}  # in full and in short
+    for path in known:
+        ways = [path, *(part for part in path.rpartition(".")[::2] if full_name(part) == path)]
+        if not {path, path.partition(".")[0]} & {*hidden}:
+            spelt |= dict.fromkeys(ways, path.rpartition(".")[2] if path.rpartition(".")[2] in ways else path)
     for word in args:
         flag = word.partition("=")[0]
         path = flag.removeprefix("--").replace("-", "_")
-        if not word.startswith("--") or path in known or path.rpartition(".")[2].lower() not in SYNONYMS:
+        group, dot, name = path.rpartition(".")
+        if {path, group + dot + name.removeprefix("no_")} & {*known, *ALWAYS} or not re.match(r"--(?!tyro-)\w", word):
             continue
-        near = similar_paths(model, path)
-        ends = [p.rpartition(".")[2] for p in near]
-        names = [end if full_name(end) == p else p for p, end in zip(near, ends, strict=True)]
-        if names:
-            flags = " or ".join(f"--{name.replace('_', '-')}" for name in names)
-            raise ConfigError(f"there is no flag {flag}: did you mean {flags}?")
+        near = similar_paths(model, path) if name.lower() in SYNONYMS else difflib.get_close_matches(path, spelt)
+        names = [f"--{spelt[n].replace('_', '-')}" for n in near if n in spelt]
+        hint = f": did you mean {' or '.join(dict.fromkeys(names))}?" if names else f"; see {prog} --help"
+        raise ConfigError(f"there is no flag {flag}{hint}")
+
+
+ALWAYS = ("help", "help_all")
+"""Flags that are neither settings nor options."""
+
+
+def _paths_of(option: "dataclasses.Field[Any]") -> list[str]:  # Any: options are of many types
+    """Return the path of an option, or of each setting in its group."""
+    kind = group_class(option.type)
+    return [option.name] if kind is None else setting_paths(kind, f"{option.name}.")
 
 
 def given_settings(model: type[Settings], args: Sequence[str]) -> list[str]:

@@ -85,7 +85,9 @@ class Elsewhere(Problem):
 class Settings(BaseModel):
     """A frozen group of settings; the docstring under each field is its help text."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, defer_build=True
+    )
 
     def __init__(self, **values: Any):  # Any: pydantic checks the types
         try:
