@@ -115,9 +115,8 @@ READING = (
 
 def _section(each: Expected) -> str:
     about = each.content
-    machine = (
-        f"{each.seeds} seeds, {about['core_seconds'] / 60:.0f} core-minutes, torch {about['environment']['torch']}"
-    )
+    seeds = "one seed" if each.seeds == 1 else f"{each.seeds} seeds"
+    machine = f"{seeds}, {about['core_seconds'] / 60:.0f} core-minutes, torch {about['environment']['torch']}"
     parts = [f"## {each.result.title}", each.result.statement, f"```sh\n{each.command}\n```"]
     parts.append(
         f"Measured with version {about['version']}: {machine}. {older(each.rows)}{about.get('note', '')}".strip()
