@@ -8,9 +8,10 @@ from aircomp.errors import ConfigError
 from aircomp.measure.fields import label_of
 from aircomp.schemes.base import Scheme
 from aircomp.studies.arena import Plan, compare, expected_rows
-from aircomp.studies.entrants import REFERENCES, find_entrants, load_own, source_hash
+from aircomp.studies.entrants import REFERENCES, find_entrants, load_own
 from aircomp.studies.jobs import SERIAL, OnJob, Workers
 from aircomp.studies.ranking import MEASURES, compared, outcome, ranked_by
+from aircomp.studies.sources import source_hash
 from aircomp.studies.study import find_challenge
 from aircomp.testing.uplinks import check_uplink
 

@@ -1,18 +1,15 @@
 """The schemes of a comparison: those of this package by name, a TOML file of settings, or a class of your own.
 
 Who invented a scheme and whether it is ours is read from its class. Two entrants are the same if their content is: settings,
-and of a user's own class the file that defines it. Two of one display name are told apart by what was given, or refused.
+and of a user's own class the files that it is made of. Two of one display name are told apart by what was given, or refused.
 """
 
 import contextlib
-import hashlib
 import importlib
-import inspect
 import logging
 import sys
-import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -27,6 +24,7 @@ from aircomp.schemes.base import Scheme
 from aircomp.schemes.outputs import Counts, Mean, Output, Vectors, Vote
 from aircomp.schemes.registry import scheme_class
 from aircomp.schemes.settings import SchemeSettings, scheme_names
+from aircomp.studies.sources import own_files, source_hash
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +87,7 @@ class Entrant:
 
     @cached_property
     def told(self) -> dict[str, str]:
-        """What a job is told of it beside its settings: of a user's scheme a hash of its code, which may be edited."""
+        """What a job is told of it beside its settings: of a user's scheme a hash of its files, which may be edited."""
         return {"own": self.own} | ({"source": source_hash(self.kind)} if ":" in self.own else {})
 
 
@@ -194,20 +192,15 @@ def named(own: str) -> contextlib.AbstractContextManager[None]:
     return blaming(load_own(own)) if ":" in own else contextlib.nullcontext()
 
 
-_SEEN: dict[type, str] = {}
+def check_told(params: Mapping[str, Any]) -> None:
+    """Refuse a job whose scheme is no longer the one that the job was named for: its files changed before a worker read them.
 
-
-def source_hash(scheme: type) -> str:
-    """Return a hash of the file that defines a class; a class without a file has a new one in every process.
-
-    Raises:
-        ConfigError: If the file has changed since it was first hashed here: the class is still the old one.
+    Args:
+        params: What the job is told.
     """
-    try:
-        path = Path(inspect.getsourcefile(scheme) or "")
-        found = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    except (TypeError, OSError):
-        return _SEEN.setdefault(scheme, uuid.uuid4().hex)
-    if _SEEN.setdefault(scheme, found) != found:
-        raise ConfigError(f"{path} has changed since it was imported; start Python anew, or use importlib.reload")
-    return found
+    own = params["own"]
+    if ":" not in own:
+        return
+    kind = type(load_own(own))
+    if own_files(kind) and source_hash(kind) != params["source"]:
+        raise ConfigError(f"the files of --scheme {own} have changed since the run began; start it again")

@@ -39,7 +39,7 @@ from aircomp.schemes.meter import check_power, record_of
 from aircomp.schemes.outputs import Counts, aggregate_output
 from aircomp.schemes.registry import make_scheme, scheme_class
 from aircomp.schemes.settings import SchemeSettings
-from aircomp.studies.entrants import OWN_UPDATE, load_own, named
+from aircomp.studies.entrants import OWN_UPDATE, check_told, load_own, named
 from aircomp.studies.jobs import Job, Payload
 from aircomp.train.collect import collect
 from aircomp.train.evaluate import Plan, evaluate
@@ -240,6 +240,7 @@ def arena_job(job: Job, work: Path) -> Payload:
     params = job.params
     experiment = configure(params["preset"], params["settings"])
     check_phase(experiment)
+    check_told(params)
     with named(params["own"]):
         rows = measured(experiment, last_rounds(job, work, BEFORE), params["rounds"], params["own"])
         check_power(rows)

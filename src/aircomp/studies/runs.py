@@ -27,7 +27,7 @@ from aircomp.federation.round import Record
 from aircomp.federation.settings import CentralSettings
 from aircomp.federation.simulate import Simulation, build_model, partition_of, simulate
 from aircomp.federation.start import load_start
-from aircomp.studies.entrants import load_own, named
+from aircomp.studies.entrants import check_told, load_own, named
 from aircomp.studies.jobs import Job, Payload
 from aircomp.studies.treatments import Treatments, last_tests, scale_after, settled_scale
 
@@ -49,6 +49,7 @@ def simulate_job(job: Job, work: Path, device: str) -> Payload:
 def own_scheme_job(job: Job, work: Path) -> Payload:
     """One federated run with a scheme of the user's own."""
     settings, own = {"engine": "serial"} | job.params["settings"], job.params["own"]
+    check_told(job.params)
     with named(own):
         return _payload(simulate(job.params["preset"], uplink=load_own(own), **settings))
 
