@@ -1,3 +1,4 @@
+import gc
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,9 +12,17 @@ from jaxtyping import config
 
 torch.set_num_threads(1)
 
+gc.disable()  # until the tests are known: imports and collection leave little garbage, and many objects to search
+
 if TYPE_CHECKING:  # fixtures import the package: shape checks come with an import hook that is not there yet
     from aircomp.data.images import ImageData
     from aircomp.federation.experiment import Experiment
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of every later search for garbage: most of all objects, and none of them becomes any."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from aircomp.measure.information import capacity_bits, exact_limit
 from aircomp.quantize.levels import nearest_level
 from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.outputs import Counts
-from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.registry import make_scheme, scheme_class
 from aircomp.schemes.settings import scheme_names
 from helpers.draws import seeded
 from helpers.schemes import sized
@@ -36,7 +36,7 @@ TOLD = ("ideal", "perfect")
 OF_LEVELS = {"channelcomp": 4, "tbma-lattice": 16}
 """Count levels of single parameters, not codewords: they have a test of their own. How many times less than the limit they
 may reach: a waveform for each level spends most of the power that arrives on how many devices there are."""
-COUNTING = [name for name in scheme_names() if make_scheme(name).offers is Counts and name not in (*TOLD, *OF_LEVELS)]
+COUNTING = [name for name in scheme_names() if scheme_class(name).offers is Counts and name not in (*TOLD, *OF_LEVELS)]
 INDICES = ("tdma-vq", "tdma-coded", "capacity")
 """Schemes that bring every device's index: a slot is exact if all of them are right."""
 ANY_PHASE = ("blind", "blind-net", "semi-blind", "covariance", "receiver-csi", "md-aircomp-plus", "tuma")
