@@ -35,7 +35,7 @@ from torch import Tensor
 
 from aircomp.aggregation import readout
 from aircomp.aggregation.rules import aggregate
-from aircomp.channel.awgn import Awgn, add_noise, transmit
+from aircomp.channel.awgn import Awgn
 from aircomp.common import rng as rngs
 from aircomp.decoders import side
 from aircomp.decoders.amp.gamp import Gamp
@@ -48,13 +48,13 @@ from aircomp.encode import energy
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.layer.communication import CommunicationLayer
 from aircomp.link import Link
+from aircomp.measure.harness import Trial, send
 from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.digital.rate import short_context, short_sizes
 from aircomp.schemes.registry import make_scheme
 from aircomp.schemes.settings import GampLinkSettings
 from aircomp.studies.rounds import errors_of as exchanged
 from aircomp.studies.rounds import raw_updates, send_all
-from aircomp.train.evaluate import measure
 from aircomp.train.fragments import FragmentRound, load_round, round_files
 
 FACTORS = (0.5, 0.71, 1.0, 1.41, 2.0)
@@ -78,18 +78,12 @@ class Task:
     snr_reference: Any
     seed: int
 
-    def transmissions(self, codebook: Tensor) -> Iterator[tuple[float, FragmentRound, Tensor, Tensor]]:
-        """Yield (SNR, round, true counts, received); the noise of a round is the same for whatever is tried."""
+    def transmissions(self, codebook: Tensor) -> Iterator[tuple[float, FragmentRound, Trial]]:
+        """Yield (SNR, round, how it was sent); the noise of a round is the same for whatever is tried."""
         for number, saved in enumerate(self.rounds):
-            counts = count(saved.indices, saved.num_codewords)
             for snr_db in self.snr_db:
                 rng = rngs.generator(self.seed, "fitted noise", number)
-                yield (
-                    snr_db,
-                    saved,
-                    counts,
-                    transmit(counts, codebook, snr_db=snr_db, reference=self.snr_reference, rng=rng),
-                )
+                yield snr_db, saved, send(saved.indices, codebook, Awgn(snr_db, self.snr_reference), rng=rng)
 
 
 def sample(saved: FragmentRound, num_slots: int, seed: int, number: int) -> FragmentRound:
@@ -97,21 +91,16 @@ def sample(saved: FragmentRound, num_slots: int, seed: int, number: int) -> Frag
     if saved.num_slots <= num_slots:
         return saved
     order = torch.randperm(saved.num_slots, generator=rngs.generator(seed, "fitted slots", number))
-    slots = order[:num_slots].sort().values
-    groups = {
-        name: None if getattr(saved, name) is None else getattr(saved, name)[slots]
-        for name in ("bs_indices", "slot_layers", "bs_fragments")
-    }
-    raw = None if saved.fragments is None else saved.fragments[:, slots]
-    return replace(saved, indices=saved.indices[:, slots], fragments=raw, **groups)
+    return saved.of_slots(order[:num_slots].sort().values)
 
 
 def decoded(task: Task, decoder: Decoder, codebook: Tensor) -> dict[float, Row]:
     """Decode every round at every SNR; return the mean of each measure by SNR."""
     found: dict[float, list[Row]] = {snr_db: [] for snr_db in task.snr_db}
-    for snr_db, saved, counts, received in task.transmissions(codebook):
-        result = decoder.decode(received, saved.popularity, slot_layers=saved.slot_layers, bs_indices=saved.bs_indices)
-        found[snr_db].append(measure(counts, result, saved.quant_codebook, saved.num_active))
+    for snr_db, saved, sent in task.transmissions(codebook):
+        found[snr_db].append(
+            sent.compare(sent.decode(decoder, saved.popularity, **saved.known()), saved.quant_codebook)
+        )
     return {snr_db: mean_of(rows) for snr_db, rows in found.items()}
 
 
@@ -119,8 +108,8 @@ def estimated(task: Task, codebook: Tensor) -> dict[float, Row]:
     """Estimate the number of devices of every round at every SNR; return its mean error by SNR."""
     pilot = PilotEstimator(codebook, snr_reference=task.snr_reference)
     found: dict[float, list[Row]] = {snr_db: [] for snr_db in task.snr_db}
-    for snr_db, saved, _, received in task.transmissions(codebook):
-        shared, _ = pilot.estimate(received, saved.popularity / saved.popularity.sum())
+    for snr_db, saved, sent in task.transmissions(codebook):
+        shared, _ = pilot.estimate(sent.received[0], saved.popularity / saved.popularity.sum())
         found[snr_db].append({"num_active_mae": abs(shared.num_active - saved.num_active)})
     return {snr_db: mean_of(rows) for snr_db, rows in found.items()}
 
@@ -191,8 +180,8 @@ def fit_open(task: Task, layer: CommunicationLayer) -> None:
     """Try how much of the gap to the number of devices a slot's soft counts take."""
     decoder, tried = layer.decoder(snr_reference=task.snr_reference), {}
     rounds = [
-        (snr_db, saved, counts, decoder.decode(received, saved.popularity, slot_layers=saved.slot_layers))
-        for snr_db, saved, counts, received in task.transmissions(layer.codebook)
+        (snr_db, saved, sent.counts, sent.decode(decoder, saved.popularity, slot_layers=saved.slot_layers))
+        for snr_db, saved, sent in task.transmissions(layer.codebook)
     ]
     for value in OPEN:
         found: dict[float, list[Row]] = {snr_db: [] for snr_db in task.snr_db}
@@ -221,13 +210,9 @@ def fit_energy(task: Task, layer: CommunicationLayer) -> None:
                     spent = energy.limited(wanted, energy.scale_to_one(wanted, counts.sum(0), energy.PEAK), energy.PEAK)
                     rows = codebook * spent.sqrt().to(codebook)[:, None]
                     rng = rngs.generator(task.seed, "fitted noise", number)
-                    signal = counts.to(rows) @ rows
-                    received = add_noise(signal, signal.new_full((len(signal),), noise), rng=rng)
-                    decoder = Gamp(codebook).with_codebook(rows)
-                    result = decoder.decode(
-                        received, saved.popularity, slot_layers=saved.slot_layers, bs_indices=saved.bs_indices
-                    )
-                    found[snr_db].append(measure(counts, result, words, saved.num_active))
+                    sent = send(saved.indices, rows, Awgn(snr_db, "transmit"), rng=rng)  # they spend one on average
+                    result = sent.decode(Gamp(codebook).with_codebook(rows), saved.popularity, **saved.known())
+                    found[snr_db].append(sent.compare(result, words))
         tried[value] = {snr_db: mean_of(rows) for snr_db, rows in found.items()}
     best = min(tried, key=lambda value: statistics.fmean(row["update_nmse_soft"] for row in tried[value].values()))
     report("exponent of the energy", tried, energy.EXPONENT, best)

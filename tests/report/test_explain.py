@@ -8,11 +8,12 @@ from aircomp.cli import main
 from aircomp.common.rng import generator
 from aircomp.decoders.net.gamp_net import GampNet
 from aircomp.decoders.settings import GampNetSettings
-from aircomp.encode.codebook import make_codebook
+from aircomp.encode.codebook import count, make_codebook
 from aircomp.layer.communication import CommunicationLayer
 from aircomp.measure.limits import modulo_lattice
 from aircomp.measure.metrics import count_accuracy
-from aircomp.report.explain import example_round, planned_round, trace_slot
+from aircomp.report.explain import planned_round, trace_slot
+from aircomp.schemes.digital.drawn import drawn_choices
 
 LAYER = CommunicationLayer(
     make_codebook("two-bases", 64, 32, rng=generator(0, "codebook")),
@@ -21,15 +22,16 @@ LAYER = CommunicationLayer(
 
 
 def test_a_trace_begins_with_the_prior_and_ends_with_what_the_decoder_says():
-    counts, popularity = example_round(64, num_active=4, num_slots=300, seed=1)
-    trace = trace_slot(LAYER, counts, popularity, snr_db=15.0, slot=3, seed=1)
+    chosen, popularity = drawn_choices(64, num_active=4, num_slots=300, seed=1)
+    counts = count(chosen, 64)
+    trace = trace_slot(LAYER, chosen, popularity, snr_db=15.0, slot=3, seed=1)
     assert trace.estimates.shape == (5, 64)
     assert torch.equal(trace.truth, counts[3])
     torch.testing.assert_close(trace.estimates[0] / trace.estimates[0].sum(), popularity, rtol=1, atol=0.05)
     assert torch.equal(trace.decoded, counts[3])  # 15 dB is easy
     assert trace.residuals[-1] < 0.3 * trace.residuals[0]
     assert trace.round_accuracy[-1] > 0.95 > trace.round_accuracy[0]
-    hard = trace_slot(LAYER, counts, popularity, snr_db=2.0, slot=3, seed=1)
+    hard = trace_slot(LAYER, chosen, popularity, snr_db=2.0, slot=3, seed=1)
     received = transmit(counts, LAYER.codebook, snr_db=2.0, rng=generator(1, "explained noise"))
     decoded = LAYER.decode(received, popularity)
     assert hard.round_accuracy[-1] == count_accuracy(counts, decoded.counts)
@@ -37,8 +39,8 @@ def test_a_trace_begins_with_the_prior_and_ends_with_what_the_decoder_says():
 
 
 def test_the_last_state_of_a_trace_is_what_is_decoded():
-    counts, popularity = example_round(64, num_active=4, num_slots=300, seed=1)
-    received = counts.float() @ LAYER.codebook + 0.1 * torch.randn(300, 32, generator=generator(0, "noise"))
+    chosen, popularity = drawn_choices(64, num_active=4, num_slots=300, seed=1)
+    received = count(chosen, 64).float() @ LAYER.codebook + 0.1 * torch.randn(300, 32, generator=generator(0, "noise"))
     states = LAYER.trace(received, popularity)
     assert len(states) == 4
     torch.testing.assert_close(

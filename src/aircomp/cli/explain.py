@@ -145,10 +145,11 @@ def _layer_by_layer(
     options: Options, out: Path, command: str, config: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], Path]:
     from aircomp.layer.communication import CommunicationLayer
-    from aircomp.report.explain import example_round, rows_of, trace_slot, write_explanation
+    from aircomp.report.explain import rows_of, trace_slot, write_explanation
+    from aircomp.schemes.digital.drawn import drawn_choices
 
     layer = CommunicationLayer.load(options.layer or PAPER)
-    counts, popularity = example_round(
+    chosen, popularity = drawn_choices(
         len(layer.codebook), num_active=options.num_active, num_slots=NUM_SLOTS, seed=options.seed
     )
     text = (
@@ -156,7 +157,7 @@ def _layer_by_layer(
         f"{options.snr_db:g} dB. The network of form {layer.form} starts from the popularity of the codewords. Every layer "
         "explains more of what the antenna received. Row 0 of the table is the start."
     )
-    trace = trace_slot(layer, counts, popularity, snr_db=options.snr_db, slot=options.slot, seed=options.seed)
+    trace = trace_slot(layer, chosen, popularity, snr_db=options.snr_db, slot=options.slot, seed=options.seed)
     return rows_of(trace), write_explanation(trace, out, text=text, command=command, config=config)
 
 

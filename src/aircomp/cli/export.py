@@ -85,12 +85,12 @@ def run(args: Sequence[str]) -> None:
 
 def export_round(options: Options) -> None:
     """Write what the devices of a saved round send, and what the base station hears of it."""
-    from aircomp.channel.awgn import transmit
+    from aircomp.channel.awgn import Awgn
     from aircomp.channel.sigmf import write_sigmf
     from aircomp.common.outdir import open_directory
     from aircomp.common.rng import generator
-    from aircomp.encode.codebook import count
     from aircomp.layer.communication import CommunicationLayer
+    from aircomp.measure.harness import send
     from aircomp.train.fragments import load_round, round_files
 
     if options.fragments is None:
@@ -108,7 +108,7 @@ def export_round(options: Options) -> None:
             f"the layer has {len(codebook)} codewords and the round {saved.num_codewords}; give a layer of the round's size"
         )
     rng = generator(options.seed, "export", options.round)
-    received = transmit(count(saved.indices, len(codebook)), codebook, snr_db=options.snr_db, rng=rng)
+    received = send(saved.indices, codebook, Awgn(options.snr_db), rng=rng).received[0]
     with (
         output_directory(options.out, "export") as out,
         open_directory(out, "export", overwrite=options.overwrite),

@@ -4,8 +4,9 @@ import hashlib
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -17,6 +18,7 @@ from aircomp.common.artefact import check_file, write_atomically
 from aircomp.common.checks import check_type, describe
 from aircomp.errors import ArtefactError, ConfigError, ShapeError
 
+D = TypeVar("D", bound=Any)  # a dataclass
 Kind = Literal["real", "floating"]
 """Which numbers a tensor holds: any real ones, or floating-point ones."""
 
@@ -45,6 +47,12 @@ def check_device(name: str, value: Any) -> None:
         raise ConfigError(
             f"{name} = {str(place)!r}, but this machine or this build of torch has none; use --device cpu"
         )
+
+
+def moved(value: D, device: str | torch.device) -> D:
+    """Return a dataclass with its tensors on a device."""
+    found = {field.name: getattr(value, field.name) for field in fields(value)}
+    return replace(value, **{name: each.to(device) for name, each in found.items() if isinstance(each, Tensor)})
 
 
 def check_generator(name: str, value: Any) -> None:

@@ -7,7 +7,7 @@ import math
 from typing import get_args
 
 import torch
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
 from aircomp.common.checks import check_choice, check_number
@@ -74,6 +74,16 @@ def count(indices: Integer[Tensor, "devices slots"], num_codewords: int) -> Int[
     chosen = _checked(indices, num_codewords).T
     counts = torch.zeros(len(chosen), num_codewords, dtype=torch.int64, device=indices.device)
     return counts.scatter_add_(1, chosen, torch.ones_like(chosen))
+
+
+def sent_counts(
+    indices: Integer[Tensor, "devices slots"], delivered: Bool[Tensor, "devices slots"] | None, num_codewords: int
+) -> Int[Tensor, "slots codewords"]:
+    """Count how many devices sent each codeword; those that were silent in a slot did not."""
+    if delivered is None:
+        return count(indices, num_codewords)
+    chosen = indices.long().where(delivered.to(indices.device), num_codewords)  # one more column takes the silent ones
+    return count(chosen, num_codewords + 1)[:, :num_codewords]
 
 
 def _checked(indices: Tensor, num_codewords: int) -> Tensor:

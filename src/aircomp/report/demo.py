@@ -3,15 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aircomp.channel.awgn import superpose, transmit
-from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.layer.communication import CommunicationLayer
 from aircomp.layer.zoo import PAPER
 from aircomp.measure.fields import label_of
-from aircomp.report.explain import Trace, decoded_figure, example_round, trace_slot
+from aircomp.report.explain import Trace, decoded_figure, trace_slot
 from aircomp.report.page import Section
 from aircomp.report.rows import SHARE, accuracy_by_snr, bars_of, lines_of, present, series_of, table_of
+from aircomp.schemes.digital.drawn import drawn_choices
 
 SLOT_SNR_DB, SLOT_DEVICES, SLOTS = 5.0, 10, 512
 COLUMNS = ("uplink", "snr_db", "test_accuracy_last5", "test_accuracy", "stability", "count_accuracy", "update_nmse")
@@ -39,11 +38,9 @@ def sections_of(
 
 def _slot(seed: int) -> Section:
     layer = CommunicationLayer.load(PAPER)
-    counts, popularity = example_round(len(layer.codebook), num_active=SLOT_DEVICES, num_slots=SLOTS, seed=seed)
-    trace = trace_slot(layer, counts, popularity, snr_db=SLOT_SNR_DB, slot=0, seed=seed)
-    sent = superpose(counts, layer.codebook)[0]
-    received = transmit(counts, layer.codebook, snr_db=SLOT_SNR_DB, rng=rngs.generator(seed, "explained noise"))[0]
-    signals = {"received": received, "without noise": sent}
+    chosen, popularity = drawn_choices(len(layer.codebook), num_active=SLOT_DEVICES, num_slots=SLOTS, seed=seed)
+    trace = trace_slot(layer, chosen, popularity, snr_db=SLOT_SNR_DB, slot=0, seed=seed)
+    signals = {"received": trace.received, "without noise": trace.truth.to(layer.codebook) @ layer.codebook}
     drawn = lines_of(
         {name: list(enumerate(signal.tolist(), 1)) for name, signal in signals.items()},
         "channel use",

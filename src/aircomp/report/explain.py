@@ -8,19 +8,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.channel.awgn import Awgn, transmit
+from aircomp.channel.awgn import Awgn
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.decoders.rounding import round_to_sum
-from aircomp.encode.codebook import count
 from aircomp.layer.communication import CommunicationLayer
 from aircomp.link import Link
 from aircomp.measure.fields import label_of
+from aircomp.measure.harness import send
 from aircomp.measure.metrics import count_accuracy
 from aircomp.report.figures import bars, heatmap, lines
 from aircomp.report.page import Figure, Section, write_page
 from aircomp.report.rows import table_of
-from aircomp.schemes.digital.drawn import drawn_choices
 
 SHOWN = 12
 """Codewords in the figures: those that were sent, then those that the decoder suspected most."""
@@ -35,6 +34,7 @@ PerStep = Float[Tensor, " steps"]
 class Trace:
     """What a decoder thinks of one slot after each of its layers; the first entry is what it starts from."""
 
+    received: Float[Tensor, " uses"]
     truth: Int[Tensor, " codewords"]
     estimates: Float[Tensor, "steps codewords"]
     residuals: PerStep
@@ -46,16 +46,10 @@ class Trace:
     decoded: Int[Tensor, " codewords"]
 
 
-def example_round(num_codewords: int, *, num_active: int, num_slots: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Draw the counts [slots, codewords] of such devices, and the popularity."""
-    indices, popularity = drawn_choices(num_codewords, num_active=num_active, num_slots=num_slots, seed=seed)
-    return count(indices, num_codewords), popularity
-
-
 @torch.no_grad()
 def trace_slot(
     layer: CommunicationLayer,
-    counts: Int[Tensor, "slots codewords"],
+    chosen: Int[Tensor, "devices slots"],
     popularity: Float[Tensor, " codewords"],
     *,
     snr_db: float,
@@ -63,13 +57,14 @@ def trace_slot(
     seed: int,
 ) -> Trace:
     """Send a round, decode it, and follow one slot through the layers of the network."""
-    received = transmit(counts, layer.codebook, snr_db=snr_db, rng=rngs.generator(seed, "explained noise"))
-    decoded = layer.decode(received, popularity)
+    sent = send(chosen, layer.codebook, Awgn(snr_db), rng=rngs.generator(seed, "explained noise"))
+    counts, received, decoded = sent.counts, sent.received[0], sent.decode(layer, popularity)
     expected = decoded.num_active_hat * popularity / popularity.sum()
     means = [expected.expand(counts.shape), *(state.x_hat for state in layer.trace(received, popularity))]
     rounded = [round_to_sum(mean.clamp_min(0), decoded.num_active) for mean in means[:-1]] + [decoded.counts]
     estimates = torch.stack([mean[slot] for mean in means])
     return Trace(
+        received=received[slot],
         truth=counts[slot],
         estimates=estimates,
         residuals=(received[slot] - estimates @ layer.codebook).norm(dim=1),

@@ -45,14 +45,15 @@ class FadedSlot:
 
 def look_at_slot(whole: FadedRound, slot: int) -> FadedSlot:
     """Follow one slot of a round."""
-    arriving, own = _gains(whole.csi, len(whole.counts), slot)
-    everybody = torch.ones(len(whole.chosen), dtype=torch.bool)
+    sent = whole.sent
+    arriving, own = _gains(sent.csi, len(sent.counts), slot)
+    everybody = torch.ones(len(sent.chosen), dtype=torch.bool)
     return FadedSlot(
-        chosen=whole.chosen[:, slot],
+        chosen=sent.chosen[:, slot],
         arriving=arriving,
         own=own,
-        speaking=everybody if whole.speaking is None else whole.speaking[:, slot],
-        truth=whole.counts[slot],
+        speaking=everybody if sent.speaking is None else sent.speaking[:, slot],
+        truth=sent.counts[slot],
         soft=whole.decoded.mean[slot],
         decoded=whole.decoded.counts[slot],
         round_accuracy=whole.accuracy,

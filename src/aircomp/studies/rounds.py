@@ -11,20 +11,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.aggregation.settings import Readout
-from aircomp.channel.awgn import Awgn, transmit
+from aircomp.channel.awgn import Awgn
 from aircomp.channel.settings import FadingSettings, PowerSettings
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.data.images import load
 from aircomp.device.corrupt import Attack, attack_of, corrupt, corrupted_devices
 from aircomp.device.update import FlatModel
-from aircomp.encode.codebook import count
 from aircomp.federation.configure import check_phase, configure
 from aircomp.federation.experiment import Experiment
 from aircomp.federation.radio import make_link
 from aircomp.federation.simulate import build_model
 from aircomp.layer.communication import CommunicationLayer
 from aircomp.link import Exchange, Link, communicate
+from aircomp.measure.harness import send
 from aircomp.measure.metrics import mean_cosine, quantization_nmse, vector_gain, vector_nmse
 from aircomp.quantize.codebook import build
 from aircomp.quantize.fragment import join, num_slots
@@ -335,16 +335,9 @@ def _round_bias(saved: FragmentRound, number: int, params: dict[str, Any]) -> Ro
         decoder=params["decoder"], num_codewords=saved.num_codewords, snr_reference="slot", seed=params["seed"]
     )
     decoder, codebook, _ = decoder_and_codebook(choice)
-    counts = count(saved.indices, saved.num_codewords)
     noise = rngs.generator(params["seed"], "noise", number)
-    received = transmit(counts, codebook, snr_db=params["snr_db"], reference="slot", rng=noise)
-    decoded = decoder.decode(
-        received,
-        saved.popularity,
-        slot_layers=saved.slot_layers,
-        bs_indices=saved.bs_indices,
-        quant_codebook=saved.quant_codebook,
-    )
+    sent = send(saved.indices, codebook, Awgn(params["snr_db"], "slot"), rng=noise)
+    counts, decoded = sent.counts, sent.decode(decoder, saved.popularity, **saved.known())
 
     def mean_of(counted: Tensor, soft: Tensor | None, devices: float) -> Float[Tensor, "slots fragment"]:
         words = saved.quant_codebook

@@ -6,31 +6,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.channel.awgn import superpose, transmit
+from aircomp.channel.awgn import Awgn, superpose
 from aircomp.channel.settings import HIGHEST_SNR_DB, LOWEST_SNR_DB
 from aircomp.channel.snr import noise_variance
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_choice, check_number, check_numbers, check_path, check_type
 from aircomp.common.results import Row
 from aircomp.common.snr import SnrReference
-from aircomp.common.tensors import check_device
+from aircomp.common.tensors import check_device, moved
 from aircomp.common.threads import one_thread
 from aircomp.decoders.amp.posterior import Posterior
-from aircomp.decoders.base import Decoded, Decoder, check_received
+from aircomp.decoders.base import Decoder, check_received
 from aircomp.decoders.settings import SideInformation
 from aircomp.decoders.side import visible_side_information
 from aircomp.decoders.simple import Genie
-from aircomp.encode.codebook import codebook_kinds, count
+from aircomp.encode.codebook import codebook_kinds
 from aircomp.engines.pool import workers
 from aircomp.errors import ConfigError
 from aircomp.layer.communication import CommunicationLayer
 from aircomp.measure import information, metrics
+from aircomp.measure.harness import Trial, send
 from aircomp.measure.information import (
     AccuracyLimit,
     capacity_bits,
@@ -131,19 +132,19 @@ def _evaluate_alone(path: Path, index: int, plan: Plan) -> RoundRows:
 
 def _evaluate_round(path: Path, index: int, plan: Plan, tell: OnStep = _tell_nobody) -> RoundRows:
     whole = with_devices(load_round(path), plan.num_active, path)
-    source, saved = _Source.of(whole), sample_slots(whole, plan, index)
+    source, saved = _Source.of(whole), moved(sample_slots(whole, plan, index), plan.device)
     books, levels = _books(saved, plan), list(dict.fromkeys(plan.snr_db))
-    counts = count(saved.indices, saved.num_codewords).to(plan.device)
     found, done = RoundRows(), 0
     total = len(levels) * sum(len(book.decoders) + plan.yardstick for book in books)
     for book, snr_db in product(books, levels):
-        received = _receive(counts, book, snr_db, plan, index)
+        noise = rngs.generator(plan.seed, "evaluated noise", index)  # the same for every decoder and SNR, up to scale
+        sent = send(saved.indices, book.codebook, Awgn(snr_db, plan.snr_reference), rng=noise)
         shared = {"codebook": book.kind} | source.limits(book.codebook, snr_db, plan, index)
         for name in ("yardstick", *book.decoders) if plan.yardstick else book.decoders:
             if name == "yardstick":
-                shared |= _yardstick(saved, counts, book, received, plan)
+                shared |= _yardstick(saved, sent, plan)
             else:
-                found[name, snr_db] = _decode(saved, counts, book.decoders[name], received, plan) | shared
+                found[name, snr_db] = _decode(saved, book.decoders[name], sent, plan) | shared
             done += 1
             tell(f"{name} {snr_db:g} dB", done, total)
     return found
@@ -205,15 +206,7 @@ def sample_slots(saved: FragmentRound, plan: Plan, index: int) -> FragmentRound:
     if plan.num_slots is None or plan.num_slots >= saved.num_slots:
         return saved
     rng = rngs.generator(plan.seed, "evaluated slots", index)
-    chosen = torch.randperm(saved.num_slots, generator=rng)[: plan.num_slots].sort().values
-    own, layers = saved.bs_indices, saved.slot_layers
-    return FragmentRound(
-        saved.indices[:, chosen],
-        saved.popularity,
-        saved.quant_codebook,
-        None if own is None else own[chosen],
-        None if layers is None else layers[chosen],
-    )
+    return saved.of_slots(torch.randperm(saved.num_slots, generator=rng)[: plan.num_slots].sort().values)
 
 
 @dataclass(frozen=True)
@@ -257,64 +250,30 @@ def _codeword_length(plan: Plan) -> int:
     return plan.codeword_length or 64
 
 
-def _receive(
-    counts: Int[Tensor, "slots codewords"], book: _Book, snr_db: float, plan: Plan, index: int
-) -> Float[Tensor, "slots uses"]:
-    return transmit(
-        counts,
-        book.codebook,
-        snr_db=snr_db,
-        reference=plan.snr_reference,
-        rng=rngs.generator(plan.seed, "evaluated noise", index),  # the same for every decoder and SNR, up to scale
-    )
-
-
-def _side_information(saved: FragmentRound, plan: Plan, like: Tensor) -> dict[str, Tensor | None]:
-    layers, own = visible_side_information(plan.side_information, saved.slot_layers, saved.bs_indices)
-    known = {"slot_layers": layers, "bs_indices": own}
-    return {name: None if groups is None else groups.to(like.device) for name, groups in known.items()}
-
-
-def _decode(
-    saved: FragmentRound,
-    counts: Int[Tensor, "slots codewords"],
-    decoder: Decoder,
-    received: Float[Tensor, "slots uses"],
-    plan: Plan,
-) -> Row:
-    side: dict[str, Any] = _side_information(saved, plan, received) | {
-        "quant_codebook": saved.quant_codebook.to(received.device)
-    }
+def _decode(saved: FragmentRound, decoder: Decoder, sent: Trial, plan: Plan) -> Row:
     if isinstance(decoder, Genie):
-        decoder = Genie(truth=counts)
+        decoder = Genie(truth=sent.counts)
     begun = time.perf_counter()
-    decoded = decoder.decode(received, saved.popularity.to(counts.device), **side)
+    decoded = sent.decode(decoder, saved.popularity, **saved.known(plan.side_information))
     seconds = time.perf_counter() - begun
-    found = measure(counts, decoded, saved.quant_codebook, saved.num_active)
-    return found | {"num_active_error": decoded.num_active_error, "seconds": seconds, "slots": len(counts)}
+    found = sent.compare(decoded, saved.quant_codebook)
+    return found | {"num_active_error": decoded.num_active_error, "seconds": seconds, "slots": saved.num_slots}
 
 
-def _yardstick(
-    saved: FragmentRound,
-    counts: Int[Tensor, "slots codewords"],
-    book: _Book,
-    received: Float[Tensor, "slots uses"],
-    plan: Plan,
-) -> Row:
+def _yardstick(saved: FragmentRound, sent: Trial, plan: Plan) -> Row:
     """Decode by sampling the posterior, with the rates and the noise that `gamp` estimates, and the true number of devices.
 
     The sampler is given the true number. With a wrong one it would solve a different problem.
     """
-    posterior = make_decoder("posterior", book.codebook, snr_reference=plan.snr_reference)
+    posterior, received = make_decoder("posterior", sent.codebook, snr_reference=plan.snr_reference), sent.received[0]
     assert isinstance(posterior, Posterior)
-    popularity = check_received(received, saved.popularity.to(received), book.codebook)  # as every decoder does
+    popularity = check_received(received, saved.popularity.to(received), sent.codebook)  # as every decoder does
     shared, noise_var = posterior.pilot.estimate(received, popularity, float(saved.num_active))
-    rate = posterior.pilot.slot_rates(
-        received, noise_var, shared.rate, *_side_information(saved, plan, received).values()
-    )
+    groups = visible_side_information(plan.side_information, saved.slot_layers, saved.bs_indices)
+    rate = posterior.pilot.slot_rates(received, noise_var, shared.rate, *groups)
     samples = posterior.sample(received, rate, saved.num_active, noise_var)
     return {
-        "posterior_count_accuracy": metrics.count_accuracy(counts, samples.median),
+        "posterior_count_accuracy": metrics.count_accuracy(sent.counts, samples.median),
         "chains_disagree": samples.disagreement.double().mean().item(),
     }
 
@@ -353,24 +312,6 @@ class _Source:
             "signal_bits": bits,
             "count_accuracy_limit": None if self.accuracy is None else self.accuracy.at(bits),
         }
-
-
-def measure(
-    counts: Int[Tensor, "slots codewords"],
-    decoded: Decoded,
-    quant_codebook: Float[Tensor, "codewords fragment"],
-    num_active: int,
-) -> Row:
-    """Return how near what was decoded is to what was sent."""
-    quant_codebook = quant_codebook.to(counts.device)
-    return {
-        "count_accuracy": metrics.count_accuracy(counts, decoded.counts),
-        "count_nmse": metrics.count_nmse(counts, decoded.mean),
-        "update_nmse_soft": metrics.update_nmse(counts, decoded.mean, quant_codebook),
-        "update_nmse_hard": metrics.update_nmse(counts, decoded.counts, quant_codebook),
-        "num_active_mae": abs(decoded.num_active_hat - num_active),
-        "pupe": metrics.pupe(counts, decoded.counts),
-    }
 
 
 def _merge(name: str, snr_db: float, rows: list[Row], plan: Plan) -> Row:

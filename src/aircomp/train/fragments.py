@@ -9,7 +9,7 @@ A directory that holds only the first three works.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from torch import Tensor
 
 from aircomp.common.artefact import read_json, write_json
 from aircomp.common.tensors import Content, expect_tensor, read_tensors, write_tensors
+from aircomp.decoders.base import Known
+from aircomp.decoders.settings import SideInformation
+from aircomp.decoders.side import visible_side_information
 from aircomp.errors import ArtefactError
 from aircomp.train.recipe import MAX_CODEWORDS
 
@@ -53,6 +56,23 @@ class FragmentRound:
     def num_codewords(self) -> int:
         """Codewords of the quantisation codebook."""
         return self.quant_codebook.shape[0]
+
+    def of_slots(self, slots: Int[Tensor, " chosen"]) -> "FragmentRound":
+        """Return some slots of the round."""
+        own, layers, raw, base = self.bs_indices, self.slot_layers, self.fragments, self.bs_fragments
+        return replace(
+            self,
+            indices=self.indices[:, slots],
+            bs_indices=None if own is None else own[slots],
+            slot_layers=None if layers is None else layers[slots],
+            fragments=None if raw is None else raw[:, slots],
+            bs_fragments=None if base is None else base[slots],
+        )
+
+    def known(self, kind: SideInformation = "both") -> Known:
+        """Return what a decoder is told beside the popularity."""
+        layers, own = visible_side_information(kind, self.slot_layers, self.bs_indices)
+        return {"slot_layers": layers, "bs_indices": own, "quant_codebook": self.quant_codebook}
 
 
 def round_path(directory: Path, index: int) -> Path:

@@ -5,15 +5,13 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
-from aircomp.channel.awgn import transmit
+from aircomp.channel.awgn import Awgn
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
-from aircomp.encode.codebook import count
 from aircomp.layer.communication import CommunicationLayer
+from aircomp.measure.harness import send
 from aircomp.train.batches import choose_slots
-from aircomp.train.evaluate import measure
 from aircomp.train.rounds import TrainingRound
 
 SNR_DB = (0.0, 3.0, 5.0, 10.0, 15.0, 20.0)
@@ -47,16 +45,11 @@ def measure_layer(
         found = []
         for number, (whole, slots) in enumerate(zip(rounds, chosen, strict=True)):
             saved = whole if num_devices is None else whole.of(torch.arange(len(whole.indices))[:num_devices])
-            counts = count(saved.indices[:, slots], len(saved.popularity)).to(device)
             rng = rngs.generator(seed, "test noise", number)
-            received = transmit(counts, layer.codebook, snr_db=snr_db, reference=reference, rng=rng)
-            decoded = decoder.decode(received, saved.popularity.to(device), **_side(saved, slots))
-            found.append(measure(counts, decoded, saved.quant_codebook, len(saved.indices)))
+            sent = send(saved.indices[:, slots].to(device), layer.codebook, Awgn(snr_db, reference), rng=rng)
+            side: Any = {name: group.of[slots] for name, group in saved.groups.items()}  # where it was trained with it
+            decoded = sent.decode(decoder, saved.popularity.to(device), **side)
+            found.append(sent.compare(decoded, saved.quant_codebook))
         row: Row = {"snr_db": snr_db, "snr_reference": reference, "rounds": len(rounds)}
         rows.append(row | {name: statistics.fmean(each[name] for each in found) for name in found[0]})
     return rows
-
-
-def _side(saved: TrainingRound, slots: Tensor) -> dict[str, Any]:
-    """Return the side information of some slots, where the layer was trained with it."""
-    return {name: group.of[slots] for name, group in saved.groups.items()}

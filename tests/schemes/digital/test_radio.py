@@ -10,14 +10,14 @@ from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.cli.flags import with_full_names
 from aircomp.common.gains import GainModel
 from aircomp.decoders.base import Decoded
+from aircomp.decoders.fading.receiver import joined
+from aircomp.encode.codebook import sent_counts
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.federation.experiment import full_name
 from aircomp.layer.blind_net import BlindLayer, BlindNetworks
 from aircomp.link import Link, communicate
 from aircomp.quantize.settings import QuantizeSettings
 from aircomp.schemes.base import SchemeContext
-from aircomp.schemes.digital.link import sent_counts
-from aircomp.schemes.digital.radio import joined
 from aircomp.schemes.registry import make_scheme
 from aircomp.schemes.settings import SchemeSettings
 

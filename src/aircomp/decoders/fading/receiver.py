@@ -158,6 +158,28 @@ def conclude_blocks(
     return [conclude(mean[rows], noise[rows], k) for rows, k in zip(blocks, num_active, strict=True)]
 
 
+def joined(blocks: list[Decoded]) -> Decoded:
+    """Put the blocks of a round together.
+
+    The number of devices is the mean over slots. Soft counts of every block are scaled to that over the blocks in which
+    somebody spoke, because their sum says how many devices spoke in the block, not how much the block weighs; the integers
+    stay as they are.
+    """
+    if len(blocks) == 1:
+        return blocks[0]
+    slots = sum(len(block.mean) for block in blocks)
+    devices = sum(block.num_active_hat * len(block.mean) for block in blocks) / max(slots, 1)
+    spoken = sum(len(block.mean) for block in blocks if block.num_active_hat >= 0.5)
+    each = devices * (slots / max(spoken, 1))
+    scaled = [block.mean * (each / block.num_active_hat if block.num_active_hat > 0 else 0) for block in blocks]
+    return Decoded(
+        counts=torch.cat([block.counts for block in blocks]),
+        mean=torch.cat(scaled),
+        num_active_hat=devices,
+        noise_var=torch.cat([block.noise_var for block in blocks]),
+    )
+
+
 def check_complex_codebook(codebook: Tensor) -> Complex[Tensor, "codewords uses"]:
     """Check that a codebook is a finite complex matrix with unit-norm rows.
 

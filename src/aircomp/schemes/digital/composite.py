@@ -19,7 +19,7 @@ from aircomp.common.gains import GainModel
 from aircomp.common.packing import pack
 from aircomp.decoders.base import Decoded
 from aircomp.decoders.fading.blind import Blind
-from aircomp.decoders.fading.receiver import Reception
+from aircomp.decoders.fading.receiver import Reception, joined
 from aircomp.decoders.fading.widened import Widened
 from aircomp.encode.pilots import WithPilots, pilot_sequence
 from aircomp.encode.signal import Codewords
@@ -27,7 +27,6 @@ from aircomp.schemes.base import Scheme, SchemeContext
 from aircomp.schemes.digital.block_pilots import BlockPiloted, BlockPilots
 from aircomp.schemes.digital.counting import codebook_of
 from aircomp.schemes.digital.link import Digital
-from aircomp.schemes.digital.radio import joined
 from aircomp.schemes.digital.received import NoDecoder, Received
 from aircomp.schemes.registry import scheme
 from aircomp.schemes.settings import DigitalSettings, MdAirCompPlusSettings

@@ -7,21 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.channel.base import Csi, make_channel
+from aircomp.channel.base import make_channel
 from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.common import rng as rngs
-from aircomp.common.packing import pack
 from aircomp.common.settings import Settings
 from aircomp.decoders.base import Decoded
-from aircomp.decoders.fading.receiver import Reception
-from aircomp.encode.signal import Codewords
+from aircomp.measure.harness import Trial, send
 from aircomp.measure.metrics import count_accuracy
 from aircomp.schemes.digital.block_pilots import BlockPilots
-from aircomp.schemes.digital.link import sent_counts
-from aircomp.schemes.digital.radio import joined
 from aircomp.schemes.digital.receivers import make_receiver, receiver_codebook
 
 NUM_CODEWORDS, CODEWORD_LENGTH = 128, 64
@@ -29,20 +25,15 @@ NUM_CODEWORDS, CODEWORD_LENGTH = 128, 64
 
 @dataclass(frozen=True)
 class FadedRound:
-    """A round behind fading: what was sent through which channel, and what the receiver counted."""
+    """A round behind fading, and what the receiver counted."""
 
-    chosen: Int[Tensor, "devices slots"]
-    csi: Csi
-    speaking: Bool[Tensor, "devices slots"] | None
-    """None: everybody throughout."""
-    counts: Int[Tensor, "slots codewords"]
-    """Of those that send."""
+    sent: Trial
     decoded: Decoded
 
     @property
     def accuracy(self) -> float:
         """Of the counts."""
-        return count_accuracy(self.counts, self.decoded.counts)
+        return count_accuracy(self.sent.counts, self.decoded.counts)
 
 
 def drawn_choices(num_codewords: int, *, num_active: int, num_slots: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -107,15 +98,10 @@ def hear_choices(
     Raises:
         ConfigError: If the receiver does not fit the channel.
     """
-    uses, codebook = CODEWORD_LENGTH, receiver_codebook(receiver, NUM_CODEWORDS, CODEWORD_LENGTH, seed=seed)
-    air, (num_active, num_slots) = make_channel(channel, power), chosen.shape
-    csi = air.sound(num_active, num_slots * uses, rng=rngs.generator(seed, "fading"))
-    received = air.carry(Codewords(chosen, codebook), csi, rng=rngs.generator(seed, "explained noise"))
-    blocks = tuple(csi.at_receiver.slot_blocks(num_slots, uses))
-    seen = Reception(pack(received), popularity, blocks, gain_model=csi.at_receiver.gain_model, num_active=told)
-    decoded = joined(make_receiver(receiver, codebook, settings).receive(seen))
-    speaking = csi.at_devices.speaking(num_slots, uses)
-    return FadedRound(chosen, csi, speaking, sent_counts(chosen, speaking, NUM_CODEWORDS), decoded)
+    codebook = receiver_codebook(receiver, NUM_CODEWORDS, CODEWORD_LENGTH, seed=seed)
+    noise, fading = rngs.generator(seed, "explained noise"), rngs.generator(seed, "fading")
+    sent = send(chosen, codebook, make_channel(channel, power), rng=noise, fading=fading)
+    return FadedRound(sent, sent.receive(make_receiver(receiver, codebook, settings), popularity, told))
 
 
 def hear_with_pilots(
@@ -147,6 +133,4 @@ def hear_with_pilots(
     chosen, popularity = drawn_choices(NUM_CODEWORDS, num_active=num_active, num_slots=len(plan.rows), seed=seed)
     received = air.carry(plan.send(chosen, codebook), csi, rng=rngs.generator(seed, "explained noise"))
     decoded = plan.hear(received, num_active, codebook, popularity, csi.at_receiver)
-    speaking = csi.at_devices.speaking(num_slots, uses)
-    speaking = None if speaking is None else speaking[:, plan.rows]
-    return FadedRound(chosen, csi, speaking, sent_counts(chosen, speaking, NUM_CODEWORDS), decoded)
+    return FadedRound(Trial(chosen, codebook, received, csi, plan.rows), decoded)

@@ -28,13 +28,13 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
-from jaxtyping import Bool, Float, Inexact, Int
+from jaxtyping import Float, Inexact, Int
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common import rng as rngs
 from aircomp.decoders.base import Decoded, Decoder, run_decoder
-from aircomp.encode.codebook import count
+from aircomp.encode.codebook import count, sent_counts
 from aircomp.encode.signal import Codewords
 from aircomp.errors import ConfigError
 from aircomp.measure import metrics
@@ -235,16 +235,6 @@ def counts_of(decoded: Decoded, broadcast: Broadcast, private: DigitalPrivate, i
         soft_counts=decoded.mean,
         own=own,
     )
-
-
-def sent_counts(
-    indices: Int[Tensor, "devices slots"], delivered: Bool[Tensor, "devices slots"] | None, num_codewords: int
-) -> Int[Tensor, "slots codewords"]:
-    """Count how many devices sent each codeword; those that were silent in a slot did not."""
-    if delivered is None:
-        return count(indices, num_codewords)
-    chosen = indices.long().where(delivered.to(indices.device), num_codewords)  # one more column takes the silent ones
-    return count(chosen, num_codewords + 1)[:, :num_codewords]
 
 
 def compare(sent: Sent, broadcast: Broadcast, output: Counts) -> dict[str, float]:

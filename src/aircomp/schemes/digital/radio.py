@@ -12,7 +12,7 @@ from torch import Tensor
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.common.packing import pack, unpack
 from aircomp.decoders.base import Decoded, Decoder, run_decoder
-from aircomp.decoders.fading.receiver import Receiver, Reception
+from aircomp.decoders.fading.receiver import Receiver, Reception, joined
 from aircomp.schemes.base import Broadcast, Memory, Sent
 from aircomp.schemes.digital.link import Digital, DigitalPrivate, Wrapper, counts_of, estimate_snr_db
 from aircomp.schemes.outputs import Counts
@@ -78,28 +78,6 @@ class Radio(Wrapper):
     def operations(self, num_slots: int) -> float | None:
         """Count while a round is decoded: the decoder is not all that a receiver does."""
         return None
-
-
-def joined(blocks: list[Decoded]) -> Decoded:
-    """Put the blocks of a round together.
-
-    The number of devices is the mean over slots. Soft counts of every block are scaled to that over the blocks in which
-    somebody spoke, because their sum says how many devices spoke in the block, not how much the block weighs; the integers
-    stay as they are.
-    """
-    if len(blocks) == 1:
-        return blocks[0]
-    slots = sum(len(block.mean) for block in blocks)
-    devices = sum(block.num_active_hat * len(block.mean) for block in blocks) / max(slots, 1)
-    spoken = sum(len(block.mean) for block in blocks if block.num_active_hat >= 0.5)
-    each = devices * (slots / max(spoken, 1))
-    scaled = [block.mean * (each / block.num_active_hat if block.num_active_hat > 0 else 0) for block in blocks]
-    return Decoded(
-        counts=torch.cat([block.counts for block in blocks]),
-        mean=torch.cat(scaled),
-        num_active_hat=devices,
-        noise_var=torch.cat([block.noise_var for block in blocks]),
-    )
 
 
 class FirstAntenna:

@@ -13,6 +13,7 @@ from aircomp.channel.base import AtReceiver
 from aircomp.common.packing import pack, unpack
 from aircomp.decoders.base import Decoded
 from aircomp.decoders.fading.learnt_channels import LearntChannels, learn_channels
+from aircomp.decoders.fading.receiver import joined
 from aircomp.encode.own_pilots import WithOwnPilots, own_sequences
 from aircomp.encode.signal import Codewords
 from aircomp.encode.spread import Spread
@@ -21,7 +22,6 @@ from aircomp.schemes.base import Scheme, SchemeContext
 from aircomp.schemes.digital.block_pilots import BlockPiloted, BlockPilots
 from aircomp.schemes.digital.counting import codebook_of
 from aircomp.schemes.digital.link import Digital
-from aircomp.schemes.digital.radio import joined
 from aircomp.schemes.digital.received import NoDecoder, Received
 from aircomp.schemes.registry import scheme
 from aircomp.schemes.settings import ReceiverCsiLinkSettings
