@@ -1,16 +1,12 @@
 """Training of a blind receiver: it learns; what it cannot use is refused."""
 
-import math
-from dataclasses import replace
-
 import pytest
 import torch
 
-from aircomp.common.gains import GainModel
-from aircomp.common.packing import pack
+from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer.blind_net import BlindLayer, BlindNetworks
-from aircomp.train.blind import FadedBatch, draw_batch, load_saved_rounds, pretrain_blind, send
+from aircomp.train.blind import decode_batch, draw_batch, load_saved_rounds, pretrain_blind
 from aircomp.train.fragments import save_round
 from aircomp.train.recipe import BLIND_PRESETS as PRESETS
 from aircomp.train.recipe import BlindTrainingSettings
@@ -35,18 +31,29 @@ def test_training_lowers_the_loss_and_moves_codebook_and_schedule(collection, tm
         assert not torch.equal(weight, start.state_dict()[name]), name
 
 
-def test_gains_and_noise_have_the_power_they_are_said_to_have():
-    codebook = pack(BlindNetworks.untrained(16, 8, seed=0).codebook.detach())
-    indices = torch.randint(16, (5, 4000), generator=seeded(0))
-    model = GainModel.unknown_phase(math.expm1((math.log(10) / 10 * 3) ** 2), 0.6)
-    batch = FadedBatch(indices, torch.ones(16) / 16, 5.0, 4, model, 90.0, 0.0)
-    power = float(send(codebook, batch, rng=seeded(1)).abs().square().sum((1, 2)).mean()) / 4
-    # five devices of power one, and as much noise; 4,000 slots of few independent gains: about 2 %
-    assert power == pytest.approx(10, rel=0.05)
-    quiet = send(codebook, replace(batch, indices=indices[:1], snr_db=200.0), rng=seeded(1))
-    first, second = quiet[:, 0].flatten(), quiet[:, 1].flatten()
-    alike = float((first * second.conj()).mean().real / first.abs().square().mean())
-    assert alike == pytest.approx(0.6, abs=0.05)
+def test_batches_draw_channels_within_the_ranges_and_many_without_errors(collection):
+    train, _, _ = load_saved_rounds([collection], QUICK)
+    drawn = [draw_batch(train[0], torch.arange(20), QUICK, rng=seeded(seed)).channel.settings for seed in range(60)]
+    assert {channel.antennas for channel in drawn} == {1, 2, 3, 4}
+    errors = [channel.errors for channel in drawn]
+    for largest, found in (
+        (QUICK.fading.power_db, [each.power_db for each in errors]),
+        (QUICK.fading.correlation, [channel.correlation for channel in drawn]),
+        # over the three steps between the four complex uses of a codeword, from its middle half a turn of 180 degrees
+        (QUICK.fading.ramp_deg, [each.frequency * 180 * 3 for each in errors]),
+    ):
+        assert 0.8 * largest < max(found) <= largest * (1 + 1e-9)
+        assert 10 <= found.count(0.0) <= 30  # a third of them
+
+
+def test_the_true_counts_teach_codebook_and_schedule_through_the_channel(collection):
+    train, _, _ = load_saved_rounds([collection], QUICK)
+    networks = BlindNetworks.untrained(16, 8, seed=0)
+    batch = draw_batch(train[0], torch.arange(20), QUICK, rng=seeded(0))
+    found, truth = decode_batch(networks, batch, rng=seeded(1))
+    assert torch.equal(truth.long(), count(batch.indices, 16))
+    (found.mean[:, 0] - truth).square().sum().backward()
+    assert all(weight.grad is not None and weight.grad.any() for weight in (networks.rows, networks.net.offset))
 
 
 def test_batches_have_the_choices_of_a_round_or_drawn_ones(collection):

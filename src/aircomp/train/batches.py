@@ -6,7 +6,7 @@ What the slots of a round share (the number of active devices, the popularity) i
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -43,20 +43,6 @@ class Batch:
     snr_reference: Literal["slot", "round"]
     log_ratio: Float[Tensor, "slots codewords"] | None = None
     """How much likelier than in the round each codeword is in each slot, as far as side information tells."""
-
-    def to(self, device: str | torch.device) -> "Batch":
-        """Return the batch on a device."""
-        raw, left, ratio = self.mean_fragments, self.distortion, self.log_ratio
-        return replace(
-            self,
-            counts=self.counts.to(device),
-            popularity=self.popularity.to(device),
-            shares=self.shares.to(device),
-            quant_codebook=self.quant_codebook.to(device),
-            mean_fragments=None if raw is None else raw.to(device),
-            distortion=None if left is None else left.to(device),
-            log_ratio=None if ratio is None else ratio.to(device),
-        )
 
 
 @runtime_checkable

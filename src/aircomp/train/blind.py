@@ -4,32 +4,33 @@ r"""Training a blind receiver for fading on saved rounds: `aircomp pretrain FRAG
               ▲                                                          ▲
               └────────────────── the codebook, learned ─────────────────┘
 
-Each batch draws an SNR, a number of antennas and how gains are spread: power error, correlation of antennas, phase ramps.
-Gains are new in every slot. Half of the batches have the choices of a saved round; in the others devices choose
-independently, by a drawn power law. The loss is the negative log probability of the true counts, over the number of devices.
+Each batch draws an SNR, a number of antennas and how gains are spread: power error, correlation of antennas, frequency
+offsets. The channel is that of the schemes; its gains are new in every 64 uses. Half of the batches have the choices of a
+saved round; in the others devices choose independently, by a drawn power law. The loss is the negative log probability of
+the true counts, over the number of devices.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
 import torch
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from aircomp.channel.fading import Fading
+from aircomp.channel.settings import ErrorSettings
 from aircomp.common import rng as rngs
-from aircomp.common.gains import GainModel
 from aircomp.common.packing import pack
 from aircomp.common.results import Row
 from aircomp.decoders.fading.blind import Blind
 from aircomp.decoders.fading.multisource import Found
 from aircomp.decoders.fading.receiver import expected_counts
-from aircomp.decoders.rounding import round_to_sum
-from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError
 from aircomp.layer.blind_net import BlindLayer, BlindNetworks
+from aircomp.measure.harness import send
 from aircomp.measure.metrics import count_accuracy
 from aircomp.train.batches import blocks, choose_slots
 from aircomp.train.entry import RunOptions, train_on
@@ -72,14 +73,7 @@ class FadedBatch:
     popularity: Float[Tensor, " codewords"]
     told: float
     """The number of devices as the receiver believes it."""
-    antennas: int
-    model: GainModel
-    ramp_deg: float
-    snr_db: float
-
-    def to(self, device: str | torch.device) -> "FadedBatch":
-        """Return the batch on a device."""
-        return replace(self, indices=self.indices.to(device), popularity=self.popularity.to(device))
+    channel: Fading
 
 
 def pretrain_blind(
@@ -145,11 +139,12 @@ class _BlindTraining(NetworkTraining[BlindNetworks, BlindLayer, FadedBatch, Save
     @torch.no_grad()
     def _measure(self, layer: BlindLayer, number: int, antennas: int, snr_db: float) -> float:
         saved = self.test_rounds[number]
-        chosen, told = saved.indices[:, :MOST_TESTED], float(len(saved.indices))
-        batch = FadedBatch(chosen, saved.popularity, told, antennas, GainModel.unknown_phase(), 0.0, snr_db)
         rng = rngs.fixed_generator("test noise", number)
-        found, truth = decode_batch(layer.networks, batch.to(self.device), rng=rng)
-        return count_accuracy(truth.long(), round_to_sum(found.mean[:, 0], len(chosen)))
+        chosen = saved.indices[:, :MOST_TESTED].to(self.device)
+        sent = send(chosen, layer.codebook, new_gains(antennas, snr_db), rng=rng)
+        receiver = Blind(pack(layer.codebook), learned=layer.net)
+        decoded = sent.receive(receiver, saved.popularity.to(self.device), float(len(chosen)))
+        return count_accuracy(sent.counts, decoded.counts)
 
     @property
     def trained_on(self) -> dict[str, Any]:
@@ -195,40 +190,25 @@ def draw_batch(
         largest * max(1.5 * at - 0.5, 0.0)
         for largest, at in ((fading.power_db, loud), (fading.correlation, alike), (fading.ramp_deg, ramp))
     )
-    model = GainModel.unknown_phase(math.expm1((math.log(10) / 10 * power_db) ** 2), correlation)
+    # from end to end of a codeword, which has half as many complex uses
+    frequency = ramp_deg / 180 / max(settings.codeword_length // 2 - 1, 1)
+    errors = ErrorSettings(power_db=power_db, frequency=min(frequency, 0.5))
+    channel = new_gains(antennas, data.snr_db(share), correlation=correlation, errors=errors)
     told = len(indices) * math.exp(TOLD_ERROR * float(torch.randn((), generator=rng)))
-    return FadedBatch(indices, popularity, told, antennas, model, ramp_deg, data.snr_db(share))
+    return FadedBatch(indices, popularity, told, channel)
+
+
+def new_gains(antennas: int, snr_db: float, **values: Any) -> Fading:
+    """Return a channel whose gains are new in every block, and the blocks as short as they can be."""
+    return Fading(antennas=antennas, snr_db=snr_db, snr_reference="transmit", block_slots=1, **values)
 
 
 def decode_batch(
     networks: BlindNetworks, batch: FadedBatch, *, rng: torch.Generator
 ) -> tuple[Found, Float[Tensor, "slots codewords"]]:
     """Send a batch and decode it; return what was found, and the true counts."""
-    codebook = pack(networks.codebook)
-    received = send(codebook, batch, rng=rng)
-    rate, schedule = expected_counts(batch.told, batch.popularity), networks.net(batch.antennas, batch.model)
-    found = Blind(codebook).run(received, rate, batch.model.power_var, schedule)
-    return found, count(batch.indices, len(codebook)).to(found.mean)
-
-
-def send(
-    codebook: Complex[Tensor, "codewords uses"], batch: FadedBatch, *, rng: torch.Generator
-) -> Complex[Tensor, "slots antennas uses"]:
-    """Let a batch go through the air: gains that are new in every slot, and noise by the SNR reference `transmit`."""
-    (devices, slots), uses = batch.indices.shape, codebook.shape[1]
-    gains = _normal(slots, devices, batch.antennas, rng=rng).to(codebook)
-    place = torch.arange(batch.antennas)
-    alike = torch.linalg.cholesky(batch.model.correlation ** (place[:, None] - place).abs().double())
-    q = math.log1p(batch.model.power_var)
-    loud = torch.exp(0.5 * math.sqrt(q) * torch.randn(slots, devices, 1, generator=rng) - q / 4)
-    gains = (gains @ alike.T.to(gains)) * loud.to(gains)
-    along = torch.linspace(-1, 1, uses)
-    turn = math.radians(batch.ramp_deg) * (2 * torch.rand(devices, 1, 1, generator=rng) - 1)
-    ramp = torch.polar(torch.ones(devices, 1, uses), turn * along).to(codebook)
-    clean = torch.einsum("ska,ksu->sau", gains, codebook[batch.indices] * ramp)
-    noise_var = devices / uses * 10 ** (-batch.snr_db / 10)
-    return clean + math.sqrt(noise_var) * _normal(slots, batch.antennas, uses, rng=rng).to(codebook)
-
-
-def _normal(*shape: int, rng: torch.Generator) -> Complex[Tensor, "..."]:
-    return torch.view_as_complex(torch.randn(*shape, 2, generator=rng)) / math.sqrt(2)
+    sent, model = send(batch.indices, networks.codebook, batch.channel, rng=rng), batch.channel.gain_model
+    received, codebook = pack(sent.received).transpose(0, 1), pack(networks.codebook)
+    rate, schedule = expected_counts(batch.told, batch.popularity), networks.net(len(sent.received), model)
+    found = Blind(codebook).run(received, rate, model.power_var, schedule)
+    return found, sent.counts.to(found.mean)

@@ -17,8 +17,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aircomp.channel.awgn import add_noise
+from aircomp.channel.fading import Fading
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
+from aircomp.common.tensors import moved
 from aircomp.decoders.analog_code import Heard
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer.analog_code import AnalogCode, AnalogNetworks
@@ -33,6 +36,8 @@ from aircomp.train.rounds import deal, training_files
 
 SNR_DB = (-10.0, -5.0, 0.0, 5.0, 10.0, 15.0, 20.0)
 """At which held-out rounds are measured."""
+PHASED = Fading(control="phase")
+"""Rayleigh gains, whose phases devices undo."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +69,6 @@ class CodeBatch:
     snr_db: float
     fades: Float[Tensor, " devices"]
     """The amplitude with which each device arrives, one without fading."""
-
-    def to(self, device: str | torch.device) -> "CodeBatch":
-        """Return the batch on a device."""
-        moved = {
-            name: getattr(self, name).to(device) for name in ("fragments", "own", "gains", "layer_energy", "fades")
-        }
-        return replace(self, **moved)
 
 
 def pretrain_code(
@@ -134,11 +132,9 @@ class _CodeTraining(NetworkTraining[AnalogNetworks, AnalogCode, CodeBatch, CodeR
                 fragments, slots = saved.fragments[: self.settings.code.devices], torch.arange(saved.num_slots)
                 batch = make_batch(saved, fragments, slots, snr_db)
                 if name == "update_nmse_faded":
-                    batch = replace(
-                        batch, fades=rayleigh(len(fragments), rng=rngs.fixed_generator("test fading", number))
-                    )
+                    batch = replace(batch, fades=fades(len(fragments), rngs.fixed_generator("test fading", number)))
                 noise = rngs.fixed_generator("test noise", number)
-                errors.append(float(error_of_batch(layer.networks, batch.to(self.device), rng=noise)))
+                errors.append(float(error_of_batch(layer.networks, moved(batch, self.device), rng=noise)))
             row[name] = sum(errors) / len(errors)
         return row
 
@@ -200,12 +196,14 @@ def draw_batch(
             break
     batch = make_batch(rounds[number], torch.cat(found), slots, settings.snr_db(snr))
     faded = settings.fading > 0 and float(torch.rand((), generator=rng)) < settings.fading
-    return replace(batch, fades=rayleigh(size, rng=rng)) if faded else batch
+    return replace(batch, fades=fades(size, rng)) if faded else batch
 
 
-def rayleigh(devices: int, *, rng: torch.Generator) -> Float[Tensor, " devices"]:
-    """Draw the amplitude of every device, of mean power one."""
-    return torch.empty(devices).exponential_(generator=rng).sqrt()
+def fades(devices: int, rng: torch.Generator) -> Float[Tensor, " devices"]:
+    """Draw the amplitude with which every device arrives that undoes its phase."""
+    arriving = PHASED.sound(devices, 1, rng=rng).with_power
+    assert arriving is not None  # of a fading channel
+    return arriving.values[:, 0, 0].abs()
 
 
 def _place(saved: CodeRound) -> str:
@@ -235,9 +233,8 @@ def error_of_batch(code: AnalogNetworks, batch: CodeBatch, *, rng: torch.Generat
     tiny = torch.finfo(energy.dtype).tiny
     amplitude = (energy.clamp(min=tiny) / sent.square().sum(dim=2).mean().clamp(min=tiny)).sqrt()
     noise_var = num_active / code.uses * 10 ** (-batch.snr_db / 10) / amplitude.square()
-    noise = torch.randn(sent.shape[1:], generator=rng, dtype=torch.float32).to(sent)
-    received = (sent * batch.fades[:, None, None]).sum(dim=0) + noise_var.sqrt() * noise
     each, told = torch.ones_like(batch.gains), batch.fades.sum()  # by the pilots, which fade as all else does
+    received = add_noise((sent * batch.fades[:, None, None]).sum(dim=0), noise_var * each, rng=rng)
     found = code.estimator(Heard(received, noise_var * each, told * each, batch.own, batch.layer_energy))
     truth, update = fragments.sum(dim=0) * (told / num_active), batch.gains[:, None]
     lost = ((found - truth) / update).square().sum()

@@ -13,6 +13,7 @@ from torch import Tensor
 from aircomp.common import rng as rngs
 from aircomp.common.memory import check_memory
 from aircomp.common.results import Row
+from aircomp.common.tensors import moved
 from aircomp.errors import ConfigError
 from aircomp.layer.communication import CommunicationLayer
 from aircomp.train import loss as losses
@@ -101,11 +102,11 @@ class _Training(Training[LayerModel, CommunicationLayer, Batch]):
         )
 
     def step(self, number: int, slots: Tensor, rng: torch.Generator) -> losses.Terms:
-        batch = draw(self.split.train[number], slots, self.settings.data, rng=rng).to(self.device)
+        batch = moved(draw(self.split.train[number], slots, self.settings.data, rng=rng), self.device)
         return train_step(self.model, self.optimizer, batch, self.settings, rng=rng, gradients=self.gradients)
 
     def judge(self, batch: Batch, rng: torch.Generator) -> losses.Terms:
-        return batch_loss(self.model, batch.to(self.device), self.settings.loss, rng=rng)
+        return batch_loss(self.model, moved(batch, self.device), self.settings.loss, rng=rng)
 
     def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> CommunicationLayer:
         model = LayerModel(self.settings, self.split.num_codewords).to(self.device)

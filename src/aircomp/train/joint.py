@@ -18,8 +18,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aircomp.channel.awgn import add_noise, superpose
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
+from aircomp.common.tensors import moved
 from aircomp.decoders.amp.basis import leading_basis
 from aircomp.decoders.amp.steps import MIN_NOISE, PreparedCodebook, output_block, pseudo_channel, replace, start
 from aircomp.decoders.base import MAX_DEVICES
@@ -102,9 +104,11 @@ class _JointTraining(NetworkTraining[JointCode, JointLayer, Batch, TrainingRound
     def _measured(self, layer: JointLayer, snr_db: float) -> Row:
         errors = []
         for number, saved in enumerate(self.test_rounds):
-            batch = make_batch(saved, torch.arange(min(saved.num_slots, MOST_TESTED)), snr_db, "round").to(self.device)
+            batch = make_batch(saved, torch.arange(min(saved.num_slots, MOST_TESTED)), snr_db, "round")
             rng = rngs.fixed_generator("test noise", number)
-            errors.append(float(error_of_batch(layer.code, batch, self.settings.codeword_length, rng=rng)))
+            errors.append(
+                float(error_of_batch(layer.code, moved(batch, self.device), self.settings.codeword_length, rng=rng))
+            )
         row: Row = {"snr_db": snr_db, "snr_reference": "transmit", "rounds": len(errors)}
         return row | {"update_nmse": sum(errors) / len(errors)}
 
@@ -122,8 +126,7 @@ def error_of_batch(code: JointCode, batch: Batch, uses: int, *, rng: torch.Gener
     shaped = code(words, popularity, before, num_active, PEAK, base.to(words), spread.to(words))
     energies = mean_one(shaped.energies, batch.counts.sum(0), PEAK).to(words)
     rows = shaped.directions * energies.sqrt()[:, None]
-    noise = math.sqrt(noise_var) * torch.randn(len(batch.counts), uses, generator=rng).to(words)
-    received = batch.counts @ rows + noise
+    received = add_noise(superpose(batch.counts, rows), words.new_full((len(batch.counts),), noise_var), rng=rng)
     if shaped.leaning:
         turn = leading_basis(rows.detach(), popularity, words.shape[1] + 1)
         received, rows = received @ turn, rows @ turn

@@ -14,19 +14,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
+from aircomp.common.tensors import moved
 from aircomp.train.batches import HasSlots, choose_slots
 from aircomp.train.loop import Trained, Training
 from aircomp.train.recipe import TrainingSettings
 from aircomp.train.step import descend
-
-
-@runtime_checkable
-class Movable(Protocol):
-    """A batch, which can be put on a device."""
-
-    def to(self, device: str | torch.device) -> Any:
-        """Return the batch on a device."""
-        ...
 
 
 @runtime_checkable
@@ -41,7 +33,7 @@ class NamedRound(HasSlots, Protocol):
 
 M = TypeVar("M", bound=nn.Module)
 L = TypeVar("L", bound=Trained)
-B = TypeVar("B", bound=Movable)
+B = TypeVar("B")
 R = TypeVar("R", bound=NamedRound)
 
 
@@ -128,7 +120,7 @@ class NetworkTraining(Training[M, L, B], Generic[M, L, B, R]):
 
     def judge(self, batch: B, rng: torch.Generator) -> Loss:
         """Return the loss of a batch."""
-        return Loss(self.loss(batch.to(self.device), rng))
+        return Loss(self.loss(moved(batch, self.device), rng))
 
     def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> L:
         """Make what is trained of some parameters."""

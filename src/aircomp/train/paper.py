@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from aircomp.common import rng as rngs
 from aircomp.common.memory import check_memory
 from aircomp.common.results import Row
+from aircomp.common.tensors import moved
 from aircomp.decoders.net.amp_da_net import AmpDaNet, NetOutput
 from aircomp.encode.learned import LearnedCodebook
 from aircomp.errors import ConfigError
@@ -47,7 +48,7 @@ class Block:
 
     def to(self, device: str | torch.device) -> "Block":
         """Return the block on a device."""
-        return Block([batch.to(device) for batch in self.batches])
+        return Block([moved(batch, device) for batch in self.batches])
 
 
 @dataclass(frozen=True)
