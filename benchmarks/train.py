@@ -12,9 +12,10 @@ from aircomp.common.threads import one_thread
 from aircomp.decoders.net.base import NetState
 from aircomp.decoders.net.gamp_net import GampNet, NetOutput
 from aircomp.train.batches import Batch, make_batch
+from aircomp.train.loop import descend
 from aircomp.train.recipe import PretrainSettings
 from aircomp.train.rounds import TrainingRound
-from aircomp.train.step import LayerModel, batch_loss, train_step
+from aircomp.train.step import LayerModel, batch_loss
 from benchmarks.decode import NUM_CODEWORDS, zipf_round
 from benchmarks.net import agrees, set_last_convolutions
 from benchmarks.timing import interleaved
@@ -89,7 +90,7 @@ def _loss(model: LayerModel, batch: Batch, settings: PretrainSettings) -> Tensor
 
 def _stepper(model: LayerModel, batch: Batch, settings: PretrainSettings) -> Callable[[], object]:
     optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
-    return lambda: train_step(model, optimizer, batch, settings, rng=rngs.generator(0, "bench channel"))
+    return lambda: descend(model, optimizer, _loss(model, batch, settings), settings.clip_norm)
 
 
 def _row(size: int, seconds: float, plain_seconds: float, apart: float) -> Row:

@@ -32,7 +32,7 @@ def test_training_lowers_the_loss_and_moves_codebook_and_schedule(collection, tm
 
 
 def test_batches_draw_channels_within_the_ranges_and_many_without_errors(collection):
-    train, _, _ = load_saved_rounds([collection], QUICK)
+    train = load_saved_rounds([collection], QUICK).train
     drawn = [draw_batch(train[0], torch.arange(20), QUICK, rng=seeded(seed)).channel.settings for seed in range(60)]
     assert {channel.antennas for channel in drawn} == {1, 2, 3, 4}
     errors = [channel.errors for channel in drawn]
@@ -47,7 +47,7 @@ def test_batches_draw_channels_within_the_ranges_and_many_without_errors(collect
 
 
 def test_the_true_counts_teach_codebook_and_schedule_through_the_channel(collection):
-    train, _, _ = load_saved_rounds([collection], QUICK)
+    train = load_saved_rounds([collection], QUICK).train
     networks = BlindNetworks.untrained(16, 8, seed=0)
     batch = draw_batch(train[0], torch.arange(20), QUICK, rng=seeded(0))
     found, truth = decode_batch(networks, batch, rng=seeded(1))
@@ -57,7 +57,7 @@ def test_the_true_counts_teach_codebook_and_schedule_through_the_channel(collect
 
 
 def test_batches_have_the_choices_of_a_round_or_drawn_ones(collection):
-    train, _, _ = load_saved_rounds([collection], QUICK)
+    train = load_saved_rounds([collection], QUICK).train
     slots = torch.arange(20)
     real = draw_batch(train[0], slots, QUICK.changed(**{"data.drawn": 0.0}), rng=seeded(0))
     assert torch.equal(real.indices, train[0].indices[:, :20])

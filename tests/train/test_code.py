@@ -45,7 +45,7 @@ def test_more_devices_than_networks_are_refused(collection):
 
 def test_gains_of_one_change_nothing_and_faded_devices_are_heard_by_their_gain(collection):
     """Without noise the linear path hears the sum by gains, and errs from the mean by what those of two devices differ."""
-    train, _, _ = load_code_rounds([collection], QUICK)
+    train = load_code_rounds([collection], QUICK).train
     saved = train[0]
     batch = coding.make_batch(saved, saved.fragments[:2], torch.arange(saved.num_slots), snr_db=60.0)
     code = AnalogNetworks(QUICK.code, 4, 8).requires_grad_(False)
@@ -61,7 +61,7 @@ def test_gains_of_one_change_nothing_and_faded_devices_are_heard_by_their_gain(c
 
 
 def test_other_rounds_of_the_directory_lend_devices(collection):
-    train, _, _ = load_code_rounds([collection], QUICK)
+    train = load_code_rounds([collection], QUICK).train
     assert max(len(saved.fragments) for saved in train) < 12
     data = QUICK.data.changed(devices_low=12)
     batch = draw_batch(train, 0, torch.arange(5), data, rng=torch.Generator().manual_seed(0))
@@ -72,7 +72,7 @@ def test_other_rounds_of_the_directory_lend_devices(collection):
 
 def test_the_batch_sends_with_the_energy_of_the_scheme(collection):
     """Without noise to speak of the linear path is exact, so the error is that of the noise alone: l σ² d / (l K²)."""
-    train, _, _ = load_code_rounds([collection], QUICK)
+    train = load_code_rounds([collection], QUICK).train
     saved = train[0]
     batch = coding.make_batch(saved, saved.fragments, torch.arange(saved.num_slots), snr_db=40.0)
     code = AnalogNetworks(QUICK.code, 4, 8).requires_grad_(False)

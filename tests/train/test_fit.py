@@ -11,15 +11,17 @@ from aircomp.decoders.net.gamp_net import GampNet
 from aircomp.encode.settings import CodebookSettings
 from aircomp.errors import ArtefactError, ConfigError, TrainingDiverged
 from aircomp.layer.communication import CommunicationLayer
-from aircomp.train import fit
+from aircomp.train import loop
 from aircomp.train import loss as losses
 from aircomp.train.batches import make_batch
 from aircomp.train.fit import pretrain, validation_batches
 from aircomp.train.fragments import save_round
+from aircomp.train.loop import descend
 from aircomp.train.recipe import Cosine, Halving, PretrainSettings, load_preset, preset_names
 from aircomp.train.rounds import load_rounds
 from aircomp.train.state import Progress
-from aircomp.train.step import NOISE_ERROR, TOLD_ERROR, LayerModel, batch_loss, train_step
+from aircomp.train.step import NOISE_ERROR, TOLD_ERROR, LayerModel, batch_loss
+from helpers.draws import seeded
 from helpers.records import read_lines, without_times
 from helpers.settings import TRAINING
 
@@ -91,14 +93,14 @@ class Killed(BaseException):
 def test_a_killed_training_resumes_to_the_same_bits(collection, finished, tmp_path, monkeypatch, steps):
     done = []
 
-    def dying_step(*args, **keywords):
+    def dying_step(*args):
         if len(done) == steps:
             raise Killed
         done.append(1)
-        return train_step(*args, **keywords)
+        return descend(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(fit, "train_step", dying_step)
+        patch.setattr(loop, "descend", dying_step)
         with pytest.raises(Killed):
             pretrain([collection], QUICK, tmp_path / "parts")
     pretrain([collection], QUICK, tmp_path / "parts", resume=True)
@@ -193,23 +195,29 @@ def test_time_and_epochs_are_limited():
     assert progress.ended(settings.changed(seconds=None, epochs=3)) == "3 epochs done"
 
 
+def validation(collection, settings):
+    rounds = load_rounds([collection], settings.data, seed=0).validation
+    return validation_batches(rounds, settings.data, rng=seeded(0))
+
+
 def test_steps_lower_the_loss_and_every_part_learns(collection):
     settings = QUICK.changed(**{"codebook.start": "gaussian"})
-    batch = validation_batches(load_rounds([collection], settings.data, seed=0), settings)[0]
+    batch = validation(collection, settings)[0]
     model = LayerModel(settings, 16)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    found = [
-        train_step(model, optimizer, batch, settings, rng=torch.Generator().manual_seed(0)).total.item()
-        for _ in range(15)
-    ]
+    found = []
+    for _ in range(15):
+        total = batch_loss(model, batch, settings.loss, rng=torch.Generator().manual_seed(0)).total
+        descend(model, optimizer, total, settings.clip_norm)
+        found.append(total.item())
     assert found[-1] < 0.8 * found[0]
     still = [name for name, value in model.state_dict().items() if torch.equal(value, before[name])]
     assert still == []
 
 
 def test_the_codebook_learns_from_what_is_sent_and_from_how_it_is_decoded(collection, monkeypatch):
-    batch = validation_batches(load_rounds([collection], QUICK.data, seed=0), QUICK)[0]
+    batch = validation(collection, QUICK)[0]
     model, unroll, seen = LayerModel(QUICK, 16), GampNet.unroll, []
 
     def watched(net, received, codebook, *args, **kwargs):
@@ -234,8 +242,7 @@ def test_a_frozen_codebook_stays(collection, tmp_path):
 
 def test_validation_meets_the_same_slots_and_noise_every_time(collection):
     settings = QUICK.changed(**{"data.validation_samples": 60, "data.batch_slots": 12})
-    split = load_rounds([collection], settings.data, seed=0)
-    first, second = (validation_batches(split, settings) for _ in range(2))
+    first, second = (validation(collection, settings) for _ in range(2))
     assert all(torch.equal(a.counts, b.counts) for a, b in zip(first, second, strict=True))
     assert [b.snr_db for b in first] == [6, 8, 10, 12, 14]
     assert {b.snr_reference for b in first} == {"slot", "round"}
@@ -247,8 +254,9 @@ def test_validation_meets_the_same_slots_and_noise_every_time(collection):
 def test_a_step_is_clipped(collection):
     settings = QUICK.changed(clip_norm=1e-3)
     model = LayerModel(settings, 16)
-    batch = validation_batches(load_rounds([collection], settings.data, seed=0), settings)[0]
-    train_step(model, torch.optim.SGD(model.parameters(), lr=0.1), batch, settings, rng=torch.Generator())
+    batch = validation(collection, settings)[0]
+    total = batch_loss(model, batch, settings.loss, rng=torch.Generator()).total
+    descend(model, torch.optim.SGD(model.parameters(), lr=0.1), total, settings.clip_norm)
     norm = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()
     assert norm.item() == pytest.approx(1e-3, rel=1e-2)
 

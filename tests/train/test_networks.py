@@ -3,7 +3,7 @@
 import pytest
 
 from aircomp.common.artefact import read_json
-from aircomp.train import networks
+from aircomp.train import loop
 from helpers.records import read_lines
 from helpers.trainings import KINDS, files_of
 
@@ -33,7 +33,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("kind", ["code"])
 def test_a_killed_training_resumes_to_the_same_bits(kind, collection, finished, tmp_path, monkeypatch):
     pretrain, settings, _ = KINDS[kind]
-    done, descend = [], networks.descend
+    done, descend = [], loop.descend
 
     def dying(*args):
         done.append(1)
@@ -42,7 +42,7 @@ def test_a_killed_training_resumes_to_the_same_bits(kind, collection, finished, 
         return descend(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(networks, "descend", dying)
+        patch.setattr(loop, "descend", dying)
         with pytest.raises(Killed):
             pretrain([collection], settings, tmp_path / "parts")
     pretrain([collection], settings, tmp_path / "parts", resume=True)

@@ -6,7 +6,7 @@ import torch
 from aircomp.common import rng as rngs
 from aircomp.errors import ConfigError
 from aircomp.layer.communication import CommunicationLayer
-from aircomp.train import paper
+from aircomp.train import loop
 from aircomp.train.batches import choose_slots, make_batch
 from aircomp.train.paper import Block, PaperModel, block_loss, pretrain_paper
 from aircomp.train.recipe import PAPER_PRESETS as PRESETS
@@ -74,14 +74,14 @@ def test_the_authors_recipe_differs_where_theirs_does():
 
 def test_an_epoch_takes_one_step_for_each_round(collection, tmp_path, monkeypatch):
     steps = []
-    monkeypatch.setattr(paper, "descend", lambda *args: steps.append(args))
+    monkeypatch.setattr(loop, "descend", lambda *args: steps.append(args))
     pretrain_paper([collection], QUICK.changed(epochs=1), tmp_path / "layer")
     assert len(steps) == 4  # six rounds, of which one validates and one tests
 
 
 def test_a_block_of_batches_is_the_mean_of_its_batches(collection):
     split = load_rounds([collection], QUICK.data, seed=0)
-    model = PaperModel(QUICK, split.num_codewords).double()
+    model = PaperModel(QUICK, 16).double()
     batches = [make_batch(split.train[0], torch.arange(i, i + 16), 300.0, "slot") for i in (0, 16, 32)]
     batches = [
         type(b)(**{**vars(b), "counts": b.counts.double(), "popularity": b.popularity.double()}) for b in batches
@@ -99,7 +99,7 @@ def test_a_block_of_batches_is_the_mean_of_its_batches(collection):
 
 def test_the_loss_has_the_papers_terms(collection):
     split = load_rounds([collection], QUICK.data, seed=0)
-    model, saved = PaperModel(QUICK, split.num_codewords), split.train[0]
+    model, saved = PaperModel(QUICK, 16), split.train[0]
     block = Block(
         [make_batch(saved, torch.arange(16), 10.0, "slot"), make_batch(saved, torch.arange(16, 32), 10.0, "slot")]
     )

@@ -13,7 +13,7 @@ from aircomp.quantize.nearest import lookup, nearest
 from aircomp.train.batches import blocks, choose_slots, draw, make_batch, vary, zipf_round
 from aircomp.train.fragments import FragmentRound, load_round, save_round, write_description
 from aircomp.train.recipe import RoundsSettings
-from aircomp.train.rounds import TrainingRound, arrange, load_rounds, requantize, split_rounds
+from aircomp.train.rounds import TrainingRound, arrange, deal, load_rounds, requantize
 
 
 def plain_round(name="a/round", num_slots=50, num_active=3):
@@ -25,7 +25,7 @@ def plain_round(name="a/round", num_slots=50, num_active=3):
 @pytest.mark.parametrize("number", [3, 4, 10, 31])
 def test_every_round_is_in_exactly_one_part(number, rng):
     rounds = [plain_round(f"a/round_{i}") for i in range(number)]
-    split = split_rounds(rounds, RoundsSettings(), rng=rng)
+    split = deal(rounds, RoundsSettings(), rng=rng)
     names = split.names
     assert sorted(name for part in names.values() for name in part) == sorted(r.name for r in rounds)
     assert len(names["validation"]) == len(names["test"]) == max(1, round(0.1 * number))
@@ -38,7 +38,7 @@ def test_the_split_depends_on_the_seed_only(collection):
 
 def test_one_round_to_validate_on_is_said_to_be_little(rng, caplog):
     with caplog.at_level(logging.WARNING):
-        split_rounds([plain_round(str(i)) for i in range(5)], RoundsSettings(), rng=rng)
+        deal([plain_round(str(i)) for i in range(5)], RoundsSettings(), rng=rng)
     assert "5 rounds: 1 to validate and 1 to test on" in caplog.text
 
 
@@ -158,7 +158,7 @@ def test_three_keys_are_enough_to_train_on(tmp_path, synthetic_round):
     for index in range(3):
         r = synthetic_round(index)
         save_round(tmp_path, index, FragmentRound(r.indices, r.popularity, r.quant_codebook))
-    assert load_rounds([tmp_path], RoundsSettings(), seed=0).num_codewords == 16
+    assert len(load_rounds([tmp_path], RoundsSettings(), seed=0).train[0].popularity) == 16
 
 
 def test_samples_are_drawn_evenly_from_the_rounds(rng):

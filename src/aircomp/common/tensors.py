@@ -50,9 +50,11 @@ def check_device(name: str, value: Any) -> None:
 
 
 def moved(value: D, device: str | torch.device) -> D:
-    """Return a dataclass with its tensors on a device."""
+    """Return a dataclass with its tensors on a device, and with those of the dataclasses that it lists."""
     found = {field.name: getattr(value, field.name) for field in fields(value)}
-    return replace(value, **{name: each.to(device) for name, each in found.items() if isinstance(each, Tensor)})
+    new = {name: each.to(device) for name, each in found.items() if isinstance(each, Tensor)}
+    lists = {name: [moved(part, device) for part in each] for name, each in found.items() if isinstance(each, list)}
+    return replace(value, **new, **lists)
 
 
 def check_generator(name: str, value: Any) -> None:

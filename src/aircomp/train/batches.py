@@ -7,7 +7,7 @@ What the slots of a round share (the number of active devices, the popularity) i
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -16,7 +16,7 @@ from torch import Tensor
 from aircomp.decoders.estimate.round_estimate import smooth
 from aircomp.encode.codebook import count
 from aircomp.train.recipe import RoundsSettings
-from aircomp.train.rounds import TrainingRound
+from aircomp.train.rounds import NamedRound, TrainingRound
 
 UNTOLD = 1.2
 """A first decoding tells 1/(1 + UNTOLD/SNR) of the logarithms: .21, .45, .73 and .89 at -5, 0, 5 and 10 dB. Measured on
@@ -45,18 +45,8 @@ class Batch:
     """How much likelier than in the round each codeword is in each slot, as far as side information tells."""
 
 
-@runtime_checkable
-class HasSlots(Protocol):
-    """A round of either kind of training."""
-
-    @property
-    def num_slots(self) -> int:
-        """Slots of the round."""
-        ...
-
-
 def choose_slots(
-    rounds: Sequence[HasSlots], total: int | None, batch_slots: int, *, rng: torch.Generator
+    rounds: Sequence[NamedRound], total: int | None, batch_slots: int, *, rng: torch.Generator
 ) -> list[Int[Tensor, " _"]]:
     """Draw `total` slots (None: all) from the rounds, as evenly as whole batches allow, and what a round has.
 

@@ -35,10 +35,10 @@ from aircomp.measure.metrics import count_accuracy
 from aircomp.train.batches import blocks, choose_slots
 from aircomp.train.entry import RunOptions, train_on
 from aircomp.train.fragments import load_round
-from aircomp.train.networks import NetworkTraining
+from aircomp.train.loop import Loss, Training
 from aircomp.train.recipe import BLIND_PRESETS as PRESETS
 from aircomp.train.recipe import BlindTrainingSettings
-from aircomp.train.rounds import arrange, deal, training_files
+from aircomp.train.rounds import Split, arrange, deal, training_files
 from aircomp.train.step import TOLD_ERROR
 
 SNR_DB, ANTENNAS = (0.0, 5.0, 10.0), (1, 4, 8, 64)
@@ -88,49 +88,45 @@ def pretrain_blind(
     """
 
     def make(paths: list[Path], **parts: Any) -> _BlindTraining:
-        return _BlindTraining(settings, *load_saved_rounds(paths, settings), **parts)
+        return _BlindTraining(settings, load_saved_rounds(paths, settings), **parts)
 
     return train_on(directories, settings, out, PRESETS, make, **options)
 
 
-class _BlindTraining(NetworkTraining[BlindNetworks, BlindLayer, FadedBatch, SavedRound]):
+class _BlindTraining(Training[BlindNetworks, BlindLayer, FadedBatch, SavedRound]):
     """The training of a blind receiver; its loss is -log P(true counts), over the number of devices."""
 
-    def __init__(self, settings: BlindTrainingSettings, *rounds: list[SavedRound], **options: Any):
-        self.settings = settings
-        super().__init__(settings, *rounds, batch_slots=settings.data.batch_slots, **options)
-
     def untrained(self) -> BlindNetworks:
-        settings, number = self.settings, len(self.train_rounds[0].popularity)
+        settings, number = self.settings, len(self.rounds.train[0].popularity)
         return BlindNetworks.untrained(number, settings.codeword_length, seed=settings.seed)
 
     def told(self, saved: SavedRound) -> Tensor:
         return saved.popularity
 
     def draw(self, number: int, slots: Tensor, rng: torch.Generator) -> FadedBatch:
-        return draw_batch(self.train_rounds[number], slots, self.settings, rng=rng)
+        return draw_batch(self.rounds.train[number], slots, self.settings, rng=rng)
 
-    def validation_batches(self, rounds: Sequence[SavedRound], *, rng: torch.Generator) -> list[FadedBatch]:
+    def validation_batches(self, *, rng: torch.Generator) -> list[FadedBatch]:
         """Draw slots and channels once."""
-        data = self.settings.data
+        data, rounds = self.settings.data, self.rounds.validation
         slots = choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng)
         plan = blocks(slots, data.batch_slots, rng=rng)
         return [draw_batch(rounds[number], chosen, self.settings, rng=rng) for number, chosen in plan]
 
-    def loss(self, batch: FadedBatch, rng: torch.Generator) -> Float[Tensor, ""]:
+    def loss(self, batch: FadedBatch, rng: torch.Generator) -> Loss:
         found, truth = decode_batch(self.model, batch, rng=rng)
         right = found.counts[:, None] == truth.clamp(max=float(found.counts.max()))[:, None]
         probability = ((found.weight[:, 0] * right).sum(1) / found.total[:, 0, 0]).clamp(min=LEAST_PROBABILITY)
-        return -probability.log().sum(1).mean() / len(batch.indices)
+        return Loss(-probability.log().sum(1).mean() / len(batch.indices))
 
-    def wrap(self, networks: BlindNetworks, config: dict[str, Any], training: dict[str, Any]) -> BlindLayer:
-        return BlindLayer(networks, config=config, training=training)
+    def wrap(self, model: BlindNetworks, config: dict[str, Any], training: dict[str, Any]) -> BlindLayer:
+        return BlindLayer(model, config=config, training=training)
 
     def test(self, layer: BlindLayer) -> list[Row]:
         rows: list[Row] = []
         for antennas in (number for number in ANTENNAS if number <= self.settings.fading.antennas):
             for snr_db in SNR_DB:
-                found = [self._measure(layer, n, antennas, snr_db) for n in range(len(self.test_rounds))]
+                found = [self._measure(layer, n, antennas, snr_db) for n in range(len(self.rounds.test))]
                 accuracy = sum(found) / len(found)
                 rows.append({"antennas": antennas, "snr_db": snr_db, "snr_reference": "transmit"})
                 rows[-1] |= {"rounds": len(found), "count_accuracy": accuracy}
@@ -138,7 +134,7 @@ class _BlindTraining(NetworkTraining[BlindNetworks, BlindLayer, FadedBatch, Save
 
     @torch.no_grad()
     def _measure(self, layer: BlindLayer, number: int, antennas: int, snr_db: float) -> float:
-        saved = self.test_rounds[number]
+        saved = self.rounds.test[number]
         rng = rngs.fixed_generator("test noise", number)
         chosen = saved.indices[:, :MOST_TESTED].to(self.device)
         sent = send(chosen, layer.codebook, new_gains(antennas, snr_db), rng=rng)
@@ -146,14 +142,8 @@ class _BlindTraining(NetworkTraining[BlindNetworks, BlindLayer, FadedBatch, Save
         decoded = sent.receive(receiver, saved.popularity.to(self.device), float(len(chosen)))
         return count_accuracy(sent.counts, decoded.counts)
 
-    @property
-    def trained_on(self) -> dict[str, Any]:
-        return {"rounds": self.names}
 
-
-def load_saved_rounds(
-    directories: Sequence[Path], settings: BlindTrainingSettings
-) -> tuple[list[SavedRound], list[SavedRound], list[SavedRound]]:
+def load_saved_rounds(directories: Sequence[Path], settings: BlindTrainingSettings) -> Split[SavedRound]:
     """Read fragments directories; return rounds to train on, to choose the best epoch by, and to report on.
 
     Raises:

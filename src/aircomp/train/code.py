@@ -29,10 +29,10 @@ from aircomp.quantize.levels import layer_energies, layer_gains
 from aircomp.train.batches import blocks, choose_slots
 from aircomp.train.entry import RunOptions, train_on
 from aircomp.train.fragments import load_round
-from aircomp.train.networks import NetworkTraining
+from aircomp.train.loop import Loss, Training
 from aircomp.train.recipe import CODE_PRESETS as PRESETS
 from aircomp.train.recipe import CodeRoundsSettings, CodeSettings
-from aircomp.train.rounds import deal, training_files
+from aircomp.train.rounds import Split, deal, training_files
 
 SNR_DB = (-10.0, -5.0, 0.0, 5.0, 10.0, 15.0, 20.0)
 """At which held-out rounds are measured."""
@@ -83,31 +83,27 @@ def pretrain_code(
     """
 
     def make(paths: list[Path], **parts: Any) -> _CodeTraining:
-        return _CodeTraining(settings, *load_code_rounds(paths, settings), **parts)
+        return _CodeTraining(settings, load_code_rounds(paths, settings), **parts)
 
     return train_on(directories, settings, out, PRESETS, make, **options)
 
 
-class _CodeTraining(NetworkTraining[AnalogNetworks, AnalogCode, CodeBatch, CodeRound]):
+class _CodeTraining(Training[AnalogNetworks, AnalogCode, CodeBatch, CodeRound]):
     """The training of an analog code; its loss is the logarithm of the normalised error of the mean."""
 
-    def __init__(self, settings: CodeSettings, *rounds: list[CodeRound], **options: Any):
-        self.settings = settings
-        super().__init__(settings, *rounds, batch_slots=settings.data.batch_slots, **options)
-
     def untrained(self) -> AnalogNetworks:
-        settings, length = self.settings, self.train_rounds[0].own.shape[1]
+        settings, length = self.settings, self.rounds.train[0].own.shape[1]
         return AnalogNetworks(settings.code, length, settings.codeword_length, seed=settings.seed)
 
     def told(self, saved: CodeRound) -> Tensor:
         return saved.own
 
     def draw(self, number: int, slots: Tensor, rng: torch.Generator) -> CodeBatch:
-        return draw_batch(self.train_rounds, number, slots, self.settings.data, rng=rng)
+        return draw_batch(self.rounds.train, number, slots, self.settings.data, rng=rng)
 
-    def validation_batches(self, rounds: Sequence[CodeRound], *, rng: torch.Generator) -> list[CodeBatch]:
+    def validation_batches(self, *, rng: torch.Generator) -> list[CodeBatch]:
         """Draw slots once, and spread SNRs evenly over the range."""
-        data = self.settings.data
+        data, rounds = self.settings.data, self.rounds.validation
         slots = choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng)
         plan, found = blocks(slots, data.batch_slots, rng=rng), []
         for place, (number, chosen) in enumerate(plan):
@@ -115,20 +111,20 @@ class _CodeTraining(NetworkTraining[AnalogNetworks, AnalogCode, CodeBatch, CodeR
             found.append(replace(draw_batch(rounds, number, chosen, data, rng=rng), snr_db=snr_db))
         return found
 
-    def loss(self, batch: CodeBatch, rng: torch.Generator) -> Float[Tensor, ""]:
-        return error_of_batch(self.model, batch, rng=rng).log()
+    def loss(self, batch: CodeBatch, rng: torch.Generator) -> Loss:
+        return Loss(error_of_batch(self.model, batch, rng=rng).log())
 
-    def wrap(self, networks: AnalogNetworks, config: dict[str, Any], training: dict[str, Any]) -> AnalogCode:
-        return AnalogCode(networks, config=config, training=training)
+    def wrap(self, model: AnalogNetworks, config: dict[str, Any], training: dict[str, Any]) -> AnalogCode:
+        return AnalogCode(model, config=config, training=training)
 
     def test(self, layer: AnalogCode) -> list[Row]:
         return [self._measured(layer, snr_db) for snr_db in SNR_DB]
 
     def _measured(self, layer: AnalogCode, snr_db: float) -> Row:
-        row: Row = {"snr_db": snr_db, "snr_reference": "transmit", "rounds": len(self.test_rounds)}
+        row: Row = {"snr_db": snr_db, "snr_reference": "transmit", "rounds": len(self.rounds.test)}
         for name in ("update_nmse", "update_nmse_faded")[: 2 if self.settings.data.fading else 1]:
             errors = []
-            for number, saved in enumerate(self.test_rounds):
+            for number, saved in enumerate(self.rounds.test):
                 fragments, slots = saved.fragments[: self.settings.code.devices], torch.arange(saved.num_slots)
                 batch = make_batch(saved, fragments, slots, snr_db)
                 if name == "update_nmse_faded":
@@ -138,14 +134,8 @@ class _CodeTraining(NetworkTraining[AnalogNetworks, AnalogCode, CodeBatch, CodeR
             row[name] = sum(errors) / len(errors)
         return row
 
-    @property
-    def trained_on(self) -> dict[str, Any]:
-        return {"rounds": self.names}
 
-
-def load_code_rounds(
-    directories: Sequence[Path], settings: CodeSettings
-) -> tuple[list[CodeRound], list[CodeRound], list[CodeRound]]:
+def load_code_rounds(directories: Sequence[Path], settings: CodeSettings) -> Split[CodeRound]:
     """Read fragments directories; return rounds to train on, to choose the best epoch by, and to report on.
 
     Raises:

@@ -34,7 +34,7 @@ def train_on(
     settings: S,
     out: str | Path,
     presets: Presets[S],
-    make: Callable[..., Training[Any, L, Any]],
+    make: Callable[..., Training[Any, L, Any, Any]],
     *,
     on_epoch: Callable[[Record], None] | None = None,
     resume: bool = False,

@@ -10,20 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aircomp.common import rng as rngs
-from aircomp.common.memory import check_memory
 from aircomp.common.results import Row
-from aircomp.common.tensors import moved
-from aircomp.errors import ConfigError
 from aircomp.layer.communication import CommunicationLayer
 from aircomp.train import loss as losses
 from aircomp.train.batches import Batch, blocks, choose_slots, draw, make_batch, vary
 from aircomp.train.entry import train_on
 from aircomp.train.held_out import measure_layer
 from aircomp.train.loop import Record, Training
-from aircomp.train.recipe import PRESETS, PretrainSettings
-from aircomp.train.rounds import Split, load_rounds
-from aircomp.train.step import LayerModel, batch_loss, train_step
+from aircomp.train.recipe import PRESETS, PretrainSettings, RoundsSettings
+from aircomp.train.rounds import TrainingRound, load_fitting, trained_numbers
+from aircomp.train.step import LayerModel, batch_loss
 
 TESTED_DEVICES = 10
 
@@ -61,11 +57,7 @@ def pretrain(
     """
 
     def make(paths: list[Path], **parts: Any) -> _Training:
-        split = load_rounds(paths, settings.data, seed=settings.seed)
-        if settings.loss.quantization and any(r.mean_fragments is None for r in [*split.train, *split.validation]):
-            raise ConfigError("loss.quantization needs raw fragments, which some rounds lack; collect with --raw")
-        check_memory(settings.memory_needs(split.num_codewords))
-        return _Training(settings, split, **parts)
+        return _Training(settings, load_fitting(paths, settings), **parts)
 
     return train_on(
         directories,
@@ -82,37 +74,27 @@ def pretrain(
     )
 
 
-class _Training(Training[LayerModel, CommunicationLayer, Batch]):
+class _Training(Training[LayerModel, CommunicationLayer, Batch, TrainingRound]):
     """The training of a communication layer."""
 
     Terms = losses.Terms
 
-    def __init__(self, settings: PretrainSettings, split: Split, **options: Any):
-        self.settings, self.split = settings, split
-        data = settings.data
-        rng = rngs.generator(settings.seed, "training slots")
-        super().__init__(
-            settings,
-            LayerModel(settings, split.num_codewords),
-            choose_slots(split.train, data.train_samples, data.batch_slots, rng=rng),
-            data.batch_slots,
-            validation_batches(split, settings),
-            [r.popularity for r in [*split.train, *split.validation]],
-            **options,
-        )
+    def untrained(self) -> LayerModel:
+        return LayerModel(self.settings, len(self.rounds.train[0].popularity))
 
-    def step(self, number: int, slots: Tensor, rng: torch.Generator) -> losses.Terms:
-        batch = moved(draw(self.split.train[number], slots, self.settings.data, rng=rng), self.device)
-        return train_step(self.model, self.optimizer, batch, self.settings, rng=rng, gradients=self.gradients)
+    def told(self, saved: TrainingRound) -> Tensor:
+        return saved.popularity
 
-    def judge(self, batch: Batch, rng: torch.Generator) -> losses.Terms:
-        return batch_loss(self.model, moved(batch, self.device), self.settings.loss, rng=rng)
+    def draw(self, number: int, slots: Tensor, rng: torch.Generator) -> Batch:
+        return draw(self.rounds.train[number], slots, self.settings.data, rng=rng)
 
-    def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> CommunicationLayer:
-        model = LayerModel(self.settings, self.split.num_codewords).to(self.device)
-        model.load_state_dict(parameters)
-        model.eval().requires_grad_(False)
-        config = self.settings.model_dump(mode="json")
+    def validation_batches(self, *, rng: torch.Generator) -> list[Batch]:
+        return validation_batches(self.rounds.validation, self.settings.data, rng=rng)
+
+    def loss(self, batch: Batch, rng: torch.Generator) -> losses.Terms:
+        return batch_loss(self.model, batch, self.settings.loss, rng=rng)
+
+    def wrap(self, model: LayerModel, config: dict[str, Any], training: dict[str, Any]) -> CommunicationLayer:
         return CommunicationLayer(model.codebook(), model.net, config=config, training=training)
 
     def test(self, layer: CommunicationLayer) -> list[Row]:
@@ -121,19 +103,17 @@ class _Training(Training[LayerModel, CommunicationLayer, Batch]):
         reference = "round" if data.snr_reference == "round" else "slot"
         devices = None if data.devices_high is None else TESTED_DEVICES
         return measure_layer(
-            layer, self.split.test, data.test_samples, reference, seed=self.settings.seed, num_devices=devices
+            layer, self.rounds.test, data.test_samples, reference, seed=self.settings.seed, num_devices=devices
         )
 
     @property
     def trained_on(self) -> dict[str, Any]:
-        return {"num_active": self.split.num_active(self.settings.data), "rounds": self.split.names}
+        return {"num_active": trained_numbers(self.rounds, self.settings.data)} | super().trained_on
 
 
-def validation_batches(split: Split, settings: PretrainSettings) -> list[Batch]:
+def validation_batches(rounds: Sequence[TrainingRound], data: RoundsSettings, *, rng: torch.Generator) -> list[Batch]:
     """Make the batches that every epoch is judged by: slots drawn once, SNRs spread evenly over the range."""
-    data = settings.data
-    rng = rngs.generator(settings.seed, "validation slots")
-    slots = choose_slots(split.validation, data.validation_samples, data.batch_slots, rng=rng)
+    slots = choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng)
     plan = blocks(slots, data.batch_slots, rng=rng)
     found = []
     for place, (number, chosen) in enumerate(plan):
@@ -141,5 +121,5 @@ def validation_batches(split: Split, settings: PretrainSettings) -> list[Batch]:
         if reference == "mixed":
             reference = "slot" if place % 2 else "round"
         snr_db = data.snr_db((place + 0.5) / len(plan))
-        found.append(make_batch(*vary(split.validation[number], chosen, data, rng=rng), snr_db, reference))
+        found.append(make_batch(*vary(rounds[number], chosen, data, rng=rng), snr_db, reference))
     return found

@@ -32,10 +32,10 @@ from aircomp.encode.joint_code import JointCode, mean_one
 from aircomp.layer.joint_code import JointLayer, untrained
 from aircomp.train.batches import Batch, blocks, choose_slots, draw, make_batch
 from aircomp.train.entry import RunOptions, train_on
-from aircomp.train.networks import NetworkTraining
+from aircomp.train.loop import Loss, Training
 from aircomp.train.recipe import JOINT_PRESETS as PRESETS
 from aircomp.train.recipe import JointTrainingSettings
-from aircomp.train.rounds import Split, TrainingRound, load_rounds
+from aircomp.train.rounds import TrainingRound, load_rounds, trained_numbers
 
 SNR_DB = (-10.0, -5.0, 0.0, 5.0, 10.0)
 """At which held-out rounds are measured."""
@@ -66,13 +66,8 @@ def pretrain_joint(
     return train_on(directories, settings, out, PRESETS, make, **options)
 
 
-class _JointTraining(NetworkTraining[JointCode, JointLayer, Batch, TrainingRound]):
+class _JointTraining(Training[JointCode, JointLayer, Batch, TrainingRound]):
     """The training of a joint code; its loss is the logarithm of the normalised error of the mean."""
-
-    def __init__(self, settings: JointTrainingSettings, split: Split, **options: Any):
-        self.settings, self.split, data = settings, split, settings.data
-        sizes = {"batch_slots": data.batch_slots, "train_samples": data.train_samples}
-        super().__init__(settings, split.train, split.validation, split.test, **sizes, **options)
 
     def untrained(self) -> JointCode:
         return untrained(self.settings.joint, self.settings.seed)
@@ -81,21 +76,21 @@ class _JointTraining(NetworkTraining[JointCode, JointLayer, Batch, TrainingRound
         return saved.popularity
 
     def draw(self, number: int, slots: Tensor, rng: torch.Generator) -> Batch:
-        return draw(self.train_rounds[number], slots, self.settings.data, rng=rng)
+        return draw(self.rounds.train[number], slots, self.settings.data, rng=rng)
 
-    def validation_batches(self, rounds: Sequence[TrainingRound], *, rng: torch.Generator) -> list[Batch]:
+    def validation_batches(self, *, rng: torch.Generator) -> list[Batch]:
         """Draw slots, devices and SNRs once."""
-        data = self.settings.data
+        data, rounds = self.settings.data, self.rounds.validation
         slots = choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng)
         return [
             draw(rounds[number], chosen, data, rng=rng) for number, chosen in blocks(slots, data.batch_slots, rng=rng)
         ]
 
-    def loss(self, batch: Batch, rng: torch.Generator) -> Float[Tensor, ""]:
-        return (error_of_batch(self.model, batch, self.settings.codeword_length, rng=rng) + NEGLIGIBLE).log()
+    def loss(self, batch: Batch, rng: torch.Generator) -> Loss:
+        return Loss((error_of_batch(self.model, batch, self.settings.codeword_length, rng=rng) + NEGLIGIBLE).log())
 
-    def wrap(self, networks: JointCode, config: dict[str, Any], training: dict[str, Any]) -> JointLayer:
-        return JointLayer(networks, config=config, training=training)
+    def wrap(self, model: JointCode, config: dict[str, Any], training: dict[str, Any]) -> JointLayer:
+        return JointLayer(model, config=config, training=training)
 
     def test(self, layer: JointLayer) -> list[Row]:
         return [self._measured(layer, snr_db) for snr_db in SNR_DB]
@@ -103,7 +98,7 @@ class _JointTraining(NetworkTraining[JointCode, JointLayer, Batch, TrainingRound
     @torch.no_grad()
     def _measured(self, layer: JointLayer, snr_db: float) -> Row:
         errors = []
-        for number, saved in enumerate(self.test_rounds):
+        for number, saved in enumerate(self.rounds.test):
             batch = make_batch(saved, torch.arange(min(saved.num_slots, MOST_TESTED)), snr_db, "round")
             rng = rngs.fixed_generator("test noise", number)
             errors.append(
@@ -114,7 +109,7 @@ class _JointTraining(NetworkTraining[JointCode, JointLayer, Batch, TrainingRound
 
     @property
     def trained_on(self) -> dict[str, Any]:
-        return {"num_active": self.split.num_active(self.settings.data), "rounds": self.names}
+        return {"num_active": trained_numbers(self.rounds, self.settings.data)} | super().trained_on
 
 
 def error_of_batch(code: JointCode, batch: Batch, uses: int, *, rng: torch.Generator) -> Float[Tensor, ""]:

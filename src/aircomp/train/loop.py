@@ -1,7 +1,7 @@
 """The loop of every training: epochs of optimiser steps, each with a validation, after which everything is on disk.
 
 Under torchrun several processes share the batches of every step (`train/distributed.py`). What is trained is a subclass:
-a communication layer (`train/fit.py`), or the networks of another scheme (`train/networks.py`). `train/entry.py` calls it.
+a communication layer (`train/fit.py`, `train/paper.py`), or the networks of another scheme. `train/entry.py` calls it.
 """
 
 import math
@@ -9,23 +9,25 @@ import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from aircomp.common import artefact, results
 from aircomp.common import rng as rngs
 from aircomp.common.interrupt import deferred
 from aircomp.common.results import Row
-from aircomp.common.tensors import tensor_hash
+from aircomp.common.tensors import moved, tensor_hash
 from aircomp.errors import AirCompError, ConfigError, TrainingDiverged
 from aircomp.federation.journal import Journal, read_metrics
-from aircomp.train.batches import blocks
+from aircomp.train.batches import blocks, choose_slots
 from aircomp.train.distributed import Gradients, Team
 from aircomp.train.recipe import TrainingSettings
+from aircomp.train.rounds import R, Split
 from aircomp.train.state import Progress, TrainingState, load_checkpoint, save_checkpoint
 
 Record = dict[str, Any]
@@ -47,16 +49,19 @@ L = TypeVar("L", bound=Trained)
 B = TypeVar("B")
 
 
-class Training(ABC, Generic[M, L, B]):
+@dataclass(frozen=True)
+class Loss:
+    """What training minimises, where it has one term."""
+
+    total: Float[Tensor, ""]
+
+
+class Training(ABC, Generic[M, L, B, R]):
     """One training's parts, so that `run` reads as the loop that it is.
 
     Args:
         settings: The recipe.
-        model: What is learned.
-        slots: The slots of every round that are trained on.
-        batch_slots: How many of them make a batch.
-        validation: The batches that every epoch is judged by.
-        data: Tensors that tell the rounds from others.
+        rounds: To train on, to choose the best epoch by, and to report on.
         out: The layer directory.
         device: Where to compute.
         on_epoch: Called with each epoch's record.
@@ -64,17 +69,13 @@ class Training(ABC, Generic[M, L, B]):
         team: The processes.
     """
 
-    Terms: type[Any]
+    Terms: type[Any] = Loss
     """The terms of its loss, a dataclass whose `total` is minimised."""
 
     def __init__(
         self,
-        settings: TrainingSettings,
-        model: M,
-        slots: Sequence[Tensor],
-        batch_slots: int,
-        validation: Sequence[B],
-        data: Sequence[Tensor],
+        settings: Any,
+        rounds: Split[R],
         *,
         out: Path,
         device: str,
@@ -82,16 +83,23 @@ class Training(ABC, Generic[M, L, B]):
         batches_per_step: int | None,
         team: Team,
     ):
-        self.recipe, self.out, self.on_epoch, self.team = settings, out, on_epoch, team
-        self.slots, self.batch_slots, self.validation = slots, batch_slots, validation
+        self.settings, self.rounds, self.out, self.on_epoch, self.team = settings, rounds, out, on_epoch, team
+        self.recipe: TrainingSettings = settings
+        number, size = getattr(settings.data, "train_samples", None), settings.data.batch_slots
+        self.slots = choose_slots(rounds.train, number, size, rng=rngs.generator(settings.seed, "training slots"))
+        self.batch_slots = self.step_slots()
+        self.validation = self.validation_batches(rng=rngs.generator(settings.seed, "validation slots"))
         self.batches_per_step = team.size if batches_per_step is None else batches_per_step
         self.device = team.device(device)
-        self.model = model.to(self.device)
+        self.model = self.untrained().to(self.device)
         learned = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.Adam(learned, lr=settings.learning_rate)
         self.gradients = Gradients(learned, self.batches_per_step, self.team)
         self.checkpoint = self.out / "checkpoint" / "training.safetensors"
-        identity = [settings.identity, tensor_hash(*data)]
+        identity = [
+            settings.identity,
+            tensor_hash(*(self.told(saved) for saved in [*rounds.train, *rounds.validation])),
+        ]
         # steps of one batch, the usual ones, do not say so: trainings begun before there were others can be resumed
         identity += [self.batches_per_step] if self.batches_per_step > 1 else []
         self.identity = artefact.config_hash(identity)
@@ -101,25 +109,58 @@ class Training(ABC, Generic[M, L, B]):
             )
 
     @abstractmethod
-    def step(self, number: int, slots: Tensor, rng: torch.Generator) -> Any:
-        """Take a step, or a part of one, on some slots of a round; return the terms of its loss."""
+    def untrained(self) -> M:
+        """Return what is learned, before the first step."""
 
     @abstractmethod
-    def judge(self, batch: B, rng: torch.Generator) -> Any:
-        """Return the terms of a validation batch's loss."""
+    def told(self, saved: R) -> Tensor:
+        """Return what tells a round from others."""
 
     @abstractmethod
-    def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> L:
-        """Make what is trained of some parameters."""
+    def draw(self, number: int, slots: Tensor, rng: torch.Generator) -> B:
+        """Make a batch of some slots of a training round."""
+
+    @abstractmethod
+    def validation_batches(self, *, rng: torch.Generator) -> Sequence[B]:
+        """Make the batches that every epoch is judged by."""
+
+    @abstractmethod
+    def loss(self, batch: B, rng: torch.Generator) -> Any:
+        """Send a batch; return the terms of its loss."""
+
+    @abstractmethod
+    def wrap(self, model: M, config: dict[str, Any], training: dict[str, Any]) -> L:
+        """Make what is trained of parameters that no longer change, with their record."""
 
     @abstractmethod
     def test(self, layer: L) -> list[Row]:
         """Measure it on held-out rounds."""
 
     @property
-    @abstractmethod
     def trained_on(self) -> dict[str, Any]:
         """What the record of the training says of its rounds."""
+        return {"rounds": self.rounds.names}
+
+    def step_slots(self) -> int:
+        """Return how many slots make a batch."""
+        return self.settings.data.batch_slots
+
+    def step(self, number: int, slots: Tensor, rng: torch.Generator) -> Any:
+        """Take a step, or a part of one, on some slots of a round; return the terms of its loss."""
+        terms = self.judge(self.draw(number, slots, rng), rng)
+        descend(self.model, self.optimizer, terms.total, self.recipe.clip_norm, self.gradients)
+        return terms
+
+    def judge(self, batch: B, rng: torch.Generator) -> Any:
+        """Return the terms of a batch's loss."""
+        return self.loss(moved(batch, self.device), rng)
+
+    def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> L:
+        """Make what is trained of some parameters."""
+        model = self.untrained().to(self.device)
+        model.load_state_dict(parameters)
+        model.eval().requires_grad_(False)
+        return self.wrap(model, self.recipe.model_dump(mode="json"), training)
 
     def run(self, *, resume: bool) -> L:
         """Train from the start, or from where a checkpoint ends."""
@@ -264,3 +305,33 @@ class Training(ABC, Generic[M, L, B]):
         return TrainingDiverged(
             f"training diverged in epoch {progress.epoch + 1} ({error}); {kept}; lower learning_rate or set clip_norm"
         )
+
+
+def descend(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    total: Tensor,
+    clip_norm: float | None,
+    gradients: Gradients | None = None,
+) -> None:
+    """Follow the gradient of a loss, or leave it to meet those of the step's other batches.
+
+    Args:
+        model: What is learned.
+        optimizer: Of its parameters.
+        total: The loss of a batch.
+        clip_norm: The largest norm of a gradient; None: any.
+        gradients: Where the gradients of a step's batches meet, if it has more than one.
+
+    Raises:
+        TrainingDiverged: If loss or gradient is not finite; the parameters are then left as they were.
+    """
+    optimizer.zero_grad(set_to_none=True)
+    total.backward()
+    loss = total.detach()
+    if gradients is not None and (loss := gradients.add(loss)) is None:
+        return  # other batches complete the step
+    norm = nn.utils.clip_grad_norm_(model.parameters(), clip_norm or math.inf)
+    if not torch.isfinite(norm + loss):
+        raise TrainingDiverged(f"the loss is {float(loss):g} and the gradient's norm {float(norm):g}")
+    optimizer.step()

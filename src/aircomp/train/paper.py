@@ -19,9 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
-from aircomp.common.memory import check_memory
 from aircomp.common.results import Row
-from aircomp.common.tensors import moved
 from aircomp.decoders.net.amp_da_net import AmpDaNet, NetOutput
 from aircomp.encode.learned import LearnedCodebook
 from aircomp.errors import ConfigError
@@ -36,8 +34,8 @@ from aircomp.train.recipe import (
     PaperLossSettings,
     PaperTrainingSettings,
 )
-from aircomp.train.rounds import Split, load_rounds, training_files
-from aircomp.train.step import descend, send
+from aircomp.train.rounds import TrainingRound, load_fitting, training_files
+from aircomp.train.step import send
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,6 @@ class Block:
     """Batches of one round: what one step is taken on."""
 
     batches: list[Batch]
-
-    def to(self, device: str | torch.device) -> "Block":
-        """Return the block on a device."""
-        return Block([moved(batch, device) for batch in self.batches])
 
 
 @dataclass(frozen=True)
@@ -117,11 +111,7 @@ def pretrain_paper(
                 f"{len(files)} rounds were given, but data.min_rounds = {settings.data.min_rounds}; collect more rounds, "
                 "or lower it"
             )
-        split = load_rounds(paths, settings.data, seed=settings.seed)
-        if settings.loss.quantization and any(r.distortion is None for r in [*split.train, *split.validation]):
-            raise ConfigError("loss.quantization needs raw fragments, which some rounds lack; collect with --raw")
-        check_memory(settings.memory_needs(split.num_codewords))
-        return _Training(settings, split, **parts)
+        return _Training(settings, load_fitting(paths, settings), **parts)
 
     return train_on(directories, settings, out, PRESETS, make, **options)
 
@@ -132,34 +122,27 @@ def _whole_batches(slots: Int[Tensor, " slots"], size: int) -> list[Int[Tensor, 
     return list(slots[:whole].split(size)) if len(slots) else []
 
 
-class _Training(Training[PaperModel, CommunicationLayer, Block]):
+class _Training(Training[PaperModel, CommunicationLayer, Block, TrainingRound]):
     """The training of the paper's layer."""
 
     Terms = BlockTerms
 
-    def __init__(self, settings: PaperTrainingSettings, split: Split, **options: Any):
-        self.settings, self.split = settings, split
-        data = settings.data
-        rng = rngs.generator(settings.seed, "training slots")
-        slots = choose_slots(split.train, data.train_samples, data.batch_slots, rng=rng)
-        block = max(map(len, slots)) if data.block_batches is None else data.block_batches * data.batch_slots
-        super().__init__(
-            settings,
-            PaperModel(settings, split.num_codewords),
-            slots,
-            block,
-            self._validation_blocks(),
-            [r.popularity for r in [*split.train, *split.validation]],
-            **options,
-        )
+    def untrained(self) -> PaperModel:
+        return PaperModel(self.settings, len(self.rounds.train[0].popularity))
 
-    def _validation_blocks(self) -> list[Block]:
-        """Return the blocks that every epoch is judged by: slots drawn once, SNRs spread evenly over the range."""
+    def told(self, saved: TrainingRound) -> Tensor:
+        return saved.popularity
+
+    def step_slots(self) -> int:
         data = self.settings.data
-        rng = rngs.generator(self.settings.seed, "validation slots")
-        slots = choose_slots(self.split.validation, data.validation_samples, data.batch_slots, rng=rng)
+        return max(map(len, self.slots)) if data.block_batches is None else data.block_batches * data.batch_slots
+
+    def validation_batches(self, *, rng: torch.Generator) -> list[Block]:
+        """Draw slots once, and spread SNRs evenly over the range."""
+        data, rounds = self.settings.data, self.rounds.validation
+        slots = choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng)
         found, place, total = [], 0, sum(len(_whole_batches(chosen, data.batch_slots)) for chosen in slots)
-        for saved, chosen in zip(self.split.validation, slots, strict=True):
+        for saved, chosen in zip(rounds, slots, strict=True):
             batches = []
             for batch in _whole_batches(chosen, data.batch_slots):
                 batches.append(make_batch(saved, batch, data.snr_db((place + 0.5) / total), "slot"))
@@ -167,31 +150,23 @@ class _Training(Training[PaperModel, CommunicationLayer, Block]):
             found += [Block(batches)] if batches else []
         return found
 
-    def step(self, number: int, slots: Tensor, rng: torch.Generator) -> BlockTerms:
-        data, saved = self.settings.data, self.split.train[number]
+    def draw(self, number: int, slots: Tensor, rng: torch.Generator) -> Block:
+        data, saved = self.settings.data, self.rounds.train[number]
         cut = _whole_batches(slots, data.batch_slots)
         shares = torch.rand(len(cut), generator=rng, dtype=torch.float64).tolist()
-        batches = [make_batch(saved, s, data.snr_db(share), "slot") for s, share in zip(cut, shares, strict=True)]
-        self.optimizer.zero_grad(set_to_none=True)
-        terms = block_loss(self.model, Block(batches).to(self.device), self.settings.loss, rng=rng)
-        descend(self.model, self.optimizer, terms.total, self.settings.clip_norm, self.gradients)
-        return terms
+        return Block([make_batch(saved, s, data.snr_db(share), "slot") for s, share in zip(cut, shares, strict=True)])
 
-    def judge(self, batch: Block, rng: torch.Generator) -> BlockTerms:
-        return block_loss(self.model, batch.to(self.device), self.settings.loss, rng=rng)
+    def loss(self, batch: Block, rng: torch.Generator) -> BlockTerms:
+        return block_loss(self.model, batch, self.settings.loss, rng=rng)
 
-    def make_layer(self, parameters: dict[str, Tensor], training: dict[str, Any]) -> CommunicationLayer:
-        model = PaperModel(self.settings, self.split.num_codewords).to(self.device)
-        model.load_state_dict(parameters)
-        model.eval().requires_grad_(False)
-        config = self.settings.model_dump(mode="json")
+    def wrap(self, model: PaperModel, config: dict[str, Any], training: dict[str, Any]) -> CommunicationLayer:
         return CommunicationLayer(model.codebook(), model.net, snr_reference="slot", config=config, training=training)
 
     def test(self, layer: CommunicationLayer) -> list[Row]:
         data = self.settings.data
-        return measure_layer(layer, self.split.test, data.test_samples, "slot", seed=self.settings.seed)
+        return measure_layer(layer, self.rounds.test, data.test_samples, "slot", seed=self.settings.seed)
 
     @property
     def trained_on(self) -> dict[str, Any]:
-        numbers = [len(r.indices) for r in self.split.train]
-        return {"num_active": [min(numbers), max(numbers)], "rounds": self.split.names}
+        numbers = [len(r.indices) for r in self.rounds.train]
+        return {"num_active": [min(numbers), max(numbers)]} | super().trained_on

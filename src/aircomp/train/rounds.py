@@ -8,24 +8,48 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.common import rng as rngs
+from aircomp.common.memory import check_memory
 from aircomp.decoders.side import STRENGTH
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.quantize.codebook import build, codeword_order
 from aircomp.quantize.nearest import nearest
 from aircomp.quantize.settings import QuantizeSettings
 from aircomp.train.fragments import FragmentRound, load_round, round_files, saved_order
-from aircomp.train.recipe import BatchesSettings, Order, OrderSettings, RoundsSettings
+from aircomp.train.recipe import (
+    BatchesSettings,
+    Order,
+    OrderSettings,
+    PaperTrainingSettings,
+    PretrainSettings,
+    RoundsSettings,
+)
 
 log = logging.getLogger(__name__)
 
-R = TypeVar("R")
+
+@runtime_checkable
+class NamedRound(Protocol):
+    """A round that says where it is from."""
+
+    @property
+    def name(self) -> str:
+        """Directory and file."""
+        ...
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of the round."""
+        ...
+
+
+R = TypeVar("R", bound=NamedRound)
 
 
 @dataclass(frozen=True)
@@ -86,12 +110,12 @@ class Grouping:
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(Generic[R]):
     """Rounds to train on, to choose the best epoch by, and to report on."""
 
-    train: list[TrainingRound]
-    validation: list[TrainingRound]
-    test: list[TrainingRound]
+    train: list[R]
+    validation: list[R]
+    test: list[R]
 
     @property
     def names(self) -> dict[str, list[str]]:
@@ -99,20 +123,16 @@ class Split:
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
         return {part: sorted(r.name for r in rounds) for part, rounds in parts.items()}
 
-    def num_active(self, settings: RoundsSettings) -> list[int]:
-        """Return the fewest and most devices that are trained on."""
-        numbers = [len(r.indices) for r in self.train]
-        if settings.devices_high is None:
-            return [min(numbers), max(numbers)]
-        return [min(settings.devices_low, max(numbers)), min(settings.devices_high, max(numbers))]
 
-    @property
-    def num_codewords(self) -> int:
-        """Codewords of all the rounds' quantisation codebooks."""
-        return len(self.train[0].popularity)
+def trained_numbers(split: Split[TrainingRound], settings: RoundsSettings) -> list[int]:
+    """Return the fewest and most devices that are trained on."""
+    numbers = [len(r.indices) for r in split.train]
+    if settings.devices_high is None:
+        return [min(numbers), max(numbers)]
+    return [min(settings.devices_low, max(numbers)), min(settings.devices_high, max(numbers))]
 
 
-def load_rounds(directories: Sequence[Path], settings: OrderSettings, *, seed: int) -> Split:
+def load_rounds(directories: Sequence[Path], settings: OrderSettings, *, seed: int) -> Split[TrainingRound]:
     """Read fragments directories and split their rounds, all together.
 
     Raises:
@@ -128,7 +148,22 @@ def load_rounds(directories: Sequence[Path], settings: OrderSettings, *, seed: i
                 f"{path} has a quantisation codebook of shape {tuple(loaded.quant_codebook.shape)}, {files[0]} of "
                 f"{tuple(rounds[0].quant_codebook.shape)}; train on collections of one size"
             )
-    return split_rounds(rounds, settings, rng=rngs.generator(seed, "split of rounds"))
+    return deal(rounds, settings, rng=rngs.generator(seed, "split of rounds"))
+
+
+def load_fitting(
+    directories: Sequence[Path], settings: PretrainSettings | PaperTrainingSettings
+) -> Split[TrainingRound]:
+    """Read rounds as `load_rounds` does, and refuse those that a recipe cannot be trained on.
+
+    Raises:
+        ConfigError: If they lack what the loss needs, or training would not fit into memory.
+    """
+    split = load_rounds(directories, settings.data, seed=settings.seed)
+    if settings.loss.quantization and any(r.mean_fragments is None for r in [*split.train, *split.validation]):
+        raise ConfigError("loss.quantization needs raw fragments, which some rounds lack; collect with --raw")
+    check_memory(settings.memory_needs(len(split.train[0].popularity)))
+    return split
 
 
 def training_files(directories: Sequence[Path]) -> list[Path]:
@@ -147,13 +182,8 @@ def training_files(directories: Sequence[Path]) -> list[Path]:
     return files
 
 
-def split_rounds(rounds: Sequence[TrainingRound], settings: BatchesSettings, *, rng: torch.Generator) -> Split:
-    """Deal whole rounds out at random: slots of one round are never in two parts."""
-    return Split(*deal(rounds, settings, rng=rng))
-
-
-def deal(rounds: Sequence[R], settings: BatchesSettings, *, rng: torch.Generator) -> tuple[list[R], list[R], list[R]]:
-    """Deal rounds out to training, validation and test, at least one to each.
+def deal(rounds: Sequence[R], settings: BatchesSettings, *, rng: torch.Generator) -> Split[R]:
+    """Deal whole rounds out at random, at least one to each part: slots of one round are never in two.
 
     Raises:
         ConfigError: If none is left to train on.
@@ -171,7 +201,7 @@ def deal(rounds: Sequence[R], settings: BatchesSettings, *, rng: torch.Generator
             test,
         )
     shuffled = [rounds[i] for i in torch.randperm(len(rounds), generator=rng).tolist()]
-    return shuffled[:train], shuffled[train : train + validation], shuffled[train + validation :]
+    return Split(shuffled[:train], shuffled[train : train + validation], shuffled[train + validation :])
 
 
 def _load(path: Path, settings: OrderSettings, seed: int, index: int, place: int) -> TrainingRound:

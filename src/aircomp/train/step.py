@@ -17,10 +17,9 @@ from aircomp.common import rng as rngs
 from aircomp.decoders.estimate.pilot import PilotEstimator
 from aircomp.decoders.net.gamp_net import GampNet, NetOutput, rates_of_slots
 from aircomp.encode.learned import LearnedCodebook
-from aircomp.errors import ConfigError, TrainingDiverged
+from aircomp.errors import ConfigError
 from aircomp.train import loss as losses
 from aircomp.train.batches import Batch
-from aircomp.train.distributed import Gradients
 from aircomp.train.recipe import LossSettings, PretrainSettings
 
 TOLD_ERROR = 0.06
@@ -106,53 +105,3 @@ def batch_loss(model: LayerModel, batch: Batch, weights: LossSettings, *, rng: t
         quantization=quantization,
         update=losses.update_error(output.mean, batch.counts, batch.quant_codebook) if weights.update else none,
     )
-
-
-def train_step(
-    model: LayerModel,
-    optimizer: torch.optim.Optimizer,
-    batch: Batch,
-    settings: PretrainSettings,
-    *,
-    rng: torch.Generator,
-    gradients: Gradients | None = None,
-) -> losses.Terms:
-    """Take one step of the optimiser on one batch, or the part of a step that the batch is.
-
-    Args:
-        model: Codebook and decoder.
-        optimizer: Of the model's parameters.
-        batch: Slots of one round.
-        settings: The recipe.
-        rng: For the channel.
-        gradients: Where the gradients of a step's batches meet, if it has more than one.
-
-    Raises:
-        TrainingDiverged: If loss or gradient is not finite; the parameters are then left as they were.
-    """
-    optimizer.zero_grad(set_to_none=True)
-    terms = batch_loss(model, batch, settings.loss, rng=rng)
-    descend(model, optimizer, terms.total, settings.clip_norm, gradients)
-    return terms
-
-
-def descend(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    total: Tensor,
-    clip_norm: float | None,
-    gradients: Gradients | None = None,
-) -> None:
-    """Follow the gradient of a loss, or leave it to meet those of the step's other batches.
-
-    Raises:
-        TrainingDiverged: If loss or gradient is not finite; the parameters are then left as they were.
-    """
-    total.backward()
-    loss = total.detach()
-    if gradients is not None and (loss := gradients.add(loss)) is None:
-        return  # other batches complete the step
-    norm = nn.utils.clip_grad_norm_(model.parameters(), clip_norm or math.inf)
-    if not torch.isfinite(norm + loss):
-        raise TrainingDiverged(f"the loss is {float(loss):g} and the gradient's norm {float(norm):g}")
-    optimizer.step()
