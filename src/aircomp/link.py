@@ -424,7 +424,7 @@ def _send_part(
         sent, csi = _attacked(link, sent, announced, csi, index, attack)
     received = carry(link, sent, csi, index)
     output, memory = decode(link, received, replace(announced, agreed=sent.agreed), private, csi)
-    update = aggregate(link, output)
+    update = aggregate(link, output, base_update)
     with blaming(sent.signal):
         air = measure(link.scheme, announced, sent, csi)
     return Exchange(base_update, messages, announced, private, sent, output, update, memory, air)
@@ -554,6 +554,6 @@ def decode(link: Link, received: Any, announced: Broadcast, private: Private, cs
     return output, memory
 
 
-def aggregate(link: Link, output: Output) -> Float[Tensor, " params"]:
-    """Form one update of it."""
-    return aggregate_output(output, link.rule, keep=link.keep, readout=link.readout)
+def aggregate(link: Link, output: Output, base_update: Float[Tensor, " params"]) -> Float[Tensor, " params"]:
+    """Form one update of it; some rules compare with the base station's own."""
+    return aggregate_output(output, link.rule, keep=link.keep, readout=link.readout, base=base_update)

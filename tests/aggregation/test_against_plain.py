@@ -7,6 +7,7 @@ from aircomp.aggregation import robust
 from aircomp.aggregation.rules import aggregate, aggregator_names
 from aircomp.encode.codebook import count
 from plain import aggregate as plain
+from plain.aggregate import own_of
 
 PLAIN = {name: getattr(plain, name.replace("-", "_")) for name in aggregator_names()}
 
@@ -29,7 +30,9 @@ def test_every_rule_does_what_its_plain_version_does(rule, data):
     counts, codewords = data
     # float64 on both sides, sums of tens of terms of order one; the geometric median also divides by small distances
     atol = 1e-7 if rule == "geometric-median" else 1e-12
-    torch.testing.assert_close(aggregate(rule, counts, codewords), PLAIN[rule](counts, codewords), rtol=0, atol=atol)
+    own = own_of(rule, counts, codewords)
+    found, slow = aggregate(rule, counts, codewords, **own), PLAIN[rule](counts, codewords, **own)
+    torch.testing.assert_close(found, slow, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("rule", ["trimmed-mean", "coordinate-trimmed-mean"])
@@ -49,10 +52,11 @@ def test_the_order_of_devices_and_of_codewords_does_not_matter(rule, seed, num_a
     codewords = torch.randn(6, 3, generator=rng, dtype=torch.float64)
     indices = torch.randint(6, (4, num_active), generator=rng)
     devices, renamed = torch.randperm(num_active, generator=rng), torch.randperm(6, generator=rng)
-    expected = aggregate(rule, count(indices.T, 6), codewords)
-    shuffled = aggregate(rule, count(indices[:, devices].T, 6), codewords)
+    own = own_of(rule, indices, codewords)
+    expected = aggregate(rule, count(indices.T, 6), codewords, **own)
+    shuffled = aggregate(rule, count(indices[:, devices].T, 6), codewords, **own)
     assert torch.equal(shuffled, expected)
-    relabelled = aggregate(rule, count(indices.T, 6)[:, renamed], codewords[renamed])
+    relabelled = aggregate(rule, count(indices.T, 6)[:, renamed], codewords[renamed], **own)
     atol = 1e-7 if rule == "geometric-median" else 1e-12  # as above: sums in another order
     torch.testing.assert_close(relabelled, expected, rtol=0, atol=atol)
 
@@ -83,10 +87,11 @@ def test_the_size_of_a_block_does_not_matter(rule, monkeypatch):
     rng = torch.Generator().manual_seed(0)
     codewords = torch.randn(16, 5, generator=rng)
     counts = count(torch.randint(16, (10, 101), generator=rng), 16)
-    expected = aggregate(rule, counts, codewords)
+    own = own_of(rule, counts, codewords)
+    expected = aggregate(rule, counts, codewords, **own)
     for block in (1, 50, 333):
         monkeypatch.setattr(robust, "BLOCK", block)
-        torch.testing.assert_close(aggregate(rule, counts, codewords), expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(aggregate(rule, counts, codewords, **own), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("rule", aggregator_names())
@@ -94,6 +99,7 @@ def test_whole_vectors_are_one_slot_with_a_codeword_for_each_device(rule):
     rng = torch.Generator().manual_seed(0)
     vectors = torch.randn(5, 300, generator=rng, dtype=torch.float64)
     counts = torch.ones(1, 5, dtype=torch.int64)
+    own = own_of(rule, counts, vectors)
     torch.testing.assert_close(
-        aggregate(rule, counts, vectors), PLAIN[rule](counts, vectors), rtol=0, atol=1e-10
+        aggregate(rule, counts, vectors, **own), PLAIN[rule](counts, vectors, **own), rtol=0, atol=1e-10
     )  # float64, norms of 300 entries

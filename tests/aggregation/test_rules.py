@@ -6,6 +6,7 @@ import torch
 
 from aircomp.aggregation.rules import aggregate, aggregator_names, find_rule
 from aircomp.errors import ConfigError, ShapeError
+from plain.aggregate import own_of
 
 COUNTS = torch.tensor([[3, 1, 0], [0, 0, 0]])
 CODEWORDS = torch.tensor([[1.0, -2.0], [5.0, 4.0], [9.0, 9.0]])
@@ -20,32 +21,40 @@ def test_the_names_are_those_of_the_interface():
         "coordinate-trimmed-mean",
         "geometric-median",
         "sign-vote",
+        "length-limit",
+        "rarity",
     ]
 
 
 @pytest.mark.parametrize("rule", aggregator_names())
 def test_a_slot_without_messages_gives_zero(rule):
-    assert torch.equal(aggregate(rule, COUNTS, CODEWORDS)[1], torch.zeros(2))
+    found = aggregate(rule, COUNTS, CODEWORDS, **own_of(rule, COUNTS, CODEWORDS))
+    assert torch.equal(found[1], torch.zeros(2))
 
 
 @pytest.mark.parametrize("rule", aggregator_names())
 def test_a_round_without_slots_gives_no_fragments(rule):
-    assert aggregate(rule, torch.zeros(0, 3, dtype=torch.int64), CODEWORDS).shape == (0, 2)
+    nothing = torch.zeros(0, 3, dtype=torch.int64)
+    assert aggregate(rule, nothing, CODEWORDS, **own_of(rule, nothing, CODEWORDS)).shape == (0, 2)
 
 
 @pytest.mark.parametrize("rule", aggregator_names())
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_dtype_follows_the_codewords_whatever_that_of_the_counts(rule, dtype):
-    expected = aggregate(rule, COUNTS, CODEWORDS.to(dtype))
+    own = own_of(rule, COUNTS, CODEWORDS)
+    expected = aggregate(rule, COUNTS, CODEWORDS.to(dtype), **own)
     assert expected.dtype == dtype
     for counts in (COUNTS.to(torch.uint8), COUNTS.to(torch.int16), COUNTS.double()):
-        assert torch.equal(aggregate(rule, counts, CODEWORDS.to(dtype)), expected)
+        assert torch.equal(aggregate(rule, counts, CODEWORDS.to(dtype), **own), expected)
 
 
-@pytest.mark.parametrize("rule", sorted(set(aggregator_names()) - {"sign-vote"}))
+@pytest.mark.parametrize("rule", sorted(set(aggregator_names()) - {"sign-vote", "length-limit"}))
 def test_when_all_devices_agree_the_result_is_their_message(rule):
     counts = torch.tensor([[0, 7, 0]])
-    torch.testing.assert_close(aggregate(rule, counts, CODEWORDS), CODEWORDS[1:2], rtol=1e-6, atol=0)  # float32 7·x/7
+    own = own_of(rule, counts, CODEWORDS)
+    torch.testing.assert_close(
+        aggregate(rule, counts, CODEWORDS, **own), CODEWORDS[1:2], rtol=1e-6, atol=0
+    )  # float32 7·x/7
 
 
 def test_a_function_of_ones_own_is_a_rule():

@@ -98,6 +98,45 @@ def sum_of(vectors: list[Tensor]) -> Tensor:
     return total
 
 
+def own_of(rule: str, counts: Tensor, codewords: Tensor) -> dict[str, Tensor]:
+    """Return fragments of a base station, for rules that compare with them: codewords, of which some are shorter."""
+    fragments = codewords[torch.arange(len(counts)) * 3 % len(codewords)]
+    own = {"length-limit": 0.8 * fragments, "rarity": fragments}
+    return {"own": own[rule]} if rule in own else {}
+
+
+def length_limit(counts: Tensor, codewords: Tensor, *, own: Tensor) -> Tensor:
+    """Cut every message to the length of the slot's own fragment, and average."""
+    result = []
+    for row, limit in zip(counts, own.norm(dim=1), strict=True):
+        messages = messages_of(row, codewords)
+        cut = [m * min(1.0, float(limit / m.norm())) if m.any() else m for m in messages]
+        result.append(sum_of(cut) / len(cut) if cut else torch.zeros_like(codewords[0]))
+    return torch.stack(result)
+
+
+def rarity(counts: Tensor, codewords: Tensor, *, own: Tensor) -> Tensor:
+    """Search for the share and the choices of attackers with a loop over codewords."""
+    number, totals = len(codewords), counts.sum(dim=0).tolist()
+    if not sum(totals):
+        return codewords.new_zeros(len(counts), codewords.shape[1])
+    chosen = [0.5] * number
+    for fragment in own:
+        chosen[min(range(number), key=lambda j: float((fragment - codewords[j]).norm()))] += 1
+    honest, seen = [c / sum(chosen) for c in chosen], [t / sum(totals) for t in totals]
+    attack, share, trust = [1 / number] * number, 0.1, [1.0] * number
+    for _ in range(50):
+        trust = [(1 - share) * h / ((1 - share) * h + share * a) for h, a in zip(honest, attack, strict=True)]
+        false = [f * (1 - t) for f, t in zip(seen, trust, strict=True)]
+        attack, share = [each / max(sum(false), 1e-300) for each in false], min(sum(false), 0.5)
+    result = []
+    for row in counts.tolist():
+        weights = [count * t for count, t in zip(row, trust, strict=True)]
+        total = sum_of([w * q for w, q in zip(weights, codewords, strict=True)])
+        result.append(total / sum(weights) if sum(weights) else total)
+    return torch.stack(result)
+
+
 def _slot_by_slot(counts: Tensor, codewords: Tensor, rule: Callable[[list[Tensor]], Tensor]) -> Tensor:
     result = []
     for row in counts:

@@ -204,7 +204,7 @@ class UplinkStrategy(Strategy):
         received = carry(link, sent, csi, index)
         output, memory = decode(link, received, replace(announced, agreed=sent.agreed), opened.private, csi)
         air = measure(link.scheme, announced, sent, csi)
-        update = aggregate(link, output)
+        update = aggregate(link, output, opened.base_update)
         return Exchange(opened.base_update, messages, announced, opened.private, sent, output, update, memory, air)
 
     def _sent(self, opened: _Round, answers: list[Answer], csi: Csi, index: int) -> tuple[Tensor, Sent]:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Real
 from torch import Tensor
 
-from aircomp.aggregation.settings import RULES
+from aircomp.aggregation.settings import NEED_OWN, RULES
 from aircomp.common.boundary import ask, check_returned
 from aircomp.common.checks import check_callable
 from aircomp.common.tensors import check_tensor
@@ -49,7 +49,7 @@ def aggregate(
         counts: How many devices chose each codeword. `mean` and a user's own function also take soft counts, the others
             whole numbers (of any dtype).
         codewords: What each codeword stands for, one a row: the quantisation codebook.
-        **options: Passed to the rule, such as `keep=0.8` for `trimmed-mean`.
+        **options: Passed to the rule, such as `keep=0.8` for `trimmed-mean`, or the base station's fragments as `own`.
 
     Raises:
         ConfigError: If there is no such rule or option, or the option's value cannot be used.
@@ -59,10 +59,22 @@ def aggregate(
     _check(counts, codewords)
     if isinstance(rule, str) and rule not in _TAKES_SOFT_COUNTS:
         _check_whole(rule, counts)
+    if takes_own(rule):
+        _check_own(rule, options.get("own"), counts, codewords)
     result = ask(function, counts, codewords)
     sizes = {"slots": counts.shape[0], "fragment": codewords.shape[1]}
     check_returned(function, result, Float[Tensor, "slots fragment"], sizes)
     return result
+
+
+def takes_own(rule: str | Rule) -> bool:
+    """Tell whether a rule compares with the base station's own fragments: a function does that has a parameter `own`."""
+    if isinstance(rule, str):
+        return rule in NEED_OWN
+    try:
+        return "own" in inspect.signature(rule).parameters
+    except ValueError:
+        return False
 
 
 def find_rule(rule: str | Rule, **options: Any) -> Rule:
@@ -116,6 +128,17 @@ def _check(counts: Tensor, codewords: Tensor) -> None:
         low, high = counts.aminmax()
         if not (low >= 0 and high < torch.inf):  # NaN fails both
             raise ShapeError("counts holds negative or non-finite entries; expected how often each codeword was chosen")
+
+
+def _check_own(rule: str | Rule, own: Any, counts: Tensor, codewords: Tensor) -> None:
+    if own is None:
+        name = rule if isinstance(rule, str) else getattr(rule, "__name__", type(rule).__name__)
+        raise ConfigError(f"the aggregation rule {name!r} was given no own; pass the base station's own fragments")
+    check_tensor("own", own, "slots fragment", "floating")
+    if own.shape != (len(counts), codewords.shape[1]):
+        raise ShapeError(
+            f"own has shape {tuple(own.shape)}; expected {(len(counts), codewords.shape[1])}, a fragment for every slot"
+        )
 
 
 def _check_whole(rule: str, counts: Tensor) -> None:

@@ -52,7 +52,11 @@ RULES = {
     "coordinate-trimmed-mean": "robust",
     "geometric-median": "robust",
     "sign-vote": "majority",
+    "length-limit": "own",
+    "rarity": "own",
 }
 """The file of every rule; the function in it has the rule's name."""
+NEED_OWN = ("length-limit", "rarity")
+"""Rules that compare with the base station's own fragments."""
 TRIMMED = ("trimmed-mean", "coordinate-trimmed-mean")
 """The rules with a share to keep."""

@@ -195,5 +195,5 @@ class ChannelComp(Scheme):
 
     def diagnose(self, sent: Sent, broadcast: Broadcast, output: Counts | Mean) -> dict[str, float]:
         """Compare with the mean of what devices sent."""
-        mean = output.mean if isinstance(output, Mean) else output.aggregate("mean", 1.0, "integers")
+        mean = output.mean if isinstance(output, Mean) else output.aggregate("mean", 1.0, "integers", None)
         return error_of_mean(sent, mean)

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.aggregation.rules import Rule, aggregate
+from aircomp.aggregation.rules import Rule, aggregate, takes_own
 from aircomp.aggregation.settings import TRIMMED, Readout
 from aircomp.errors import ConfigError
-from aircomp.quantize.fragment import join, num_slots, put_slots
+from aircomp.quantize.fragment import join, num_slots, put_slots, split, take_slots
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +50,12 @@ class Counts(_Output):
 
     served = None
 
-    def aggregate(self, rule: str | Rule, keep: float, readout: Readout) -> Float[Tensor, " params"]:
+    def aggregate(
+        self, rule: str | Rule, keep: float, readout: Readout, base: Float[Tensor, " params"] | None
+    ) -> Float[Tensor, " params"]:
         """Aggregate slot by slot."""
         own = 0 if self.own is None else self.own
-        fragments = _aggregate(rule, self.counts + own, self.codewords, keep)
+        fragments = _aggregate(rule, self.counts + own, self.codewords, keep, self._fragments(base))
         if readout != "integers" and self.soft_counts is not None:
             fragments = self._read_out(self.soft_counts, fragments, readout)
         if self.scales is not None:
@@ -81,6 +83,13 @@ class Counts(_Output):
         of_integers[spoken] = soft_mean(soft[spoken], self.codewords, of_integers[spoken], readout)
         return of_integers
 
+    def _fragments(self, base: Float[Tensor, " params"] | None) -> Float[Tensor, "slots fragment"] | None:
+        """Return the base station's own fragments, in the order and the units of the rows of counts."""
+        if base is None:
+            return None
+        fragments = take_slots(split(base, self.codewords.shape[1])[None], self.asked)[0].to(self.codewords)
+        return fragments if self.scales is None else fragments / self.scales[:, None].to(fragments).clamp(min=1e-30)
+
     def _calibrated(
         self,
         soft_counts: Float[Tensor, "slots codewords"],
@@ -106,10 +115,12 @@ class Vectors(_Output):
 
     served = None
 
-    def aggregate(self, rule: str | Rule, keep: float, readout: Readout) -> Float[Tensor, " params"]:
+    def aggregate(
+        self, rule: str | Rule, keep: float, readout: Readout, base: Float[Tensor, " params"] | None
+    ) -> Float[Tensor, " params"]:
         """Aggregate them: one slot, in which each is a codeword that was sent once."""
         counts = torch.ones(1, len(self.vectors), dtype=torch.int64, device=self.vectors.device)
-        return _aggregate(rule, counts, self.vectors, keep)[0]
+        return _aggregate(rule, counts, self.vectors, keep, None if base is None else base[None].to(self.vectors))[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +149,9 @@ class Vote(_Output):
 Output = Counts | Vectors | Mean | Vote
 
 
-def _aggregate(rule: str | Rule, counts: Tensor, codewords: Tensor, keep: float) -> Tensor:
+def _aggregate(rule: str | Rule, counts: Tensor, codewords: Tensor, keep: float, own: Tensor | None) -> Tensor:
     options: dict[str, Any] = {"keep": keep} if rule in TRIMMED else {}  # Any: each rule has its own
+    options |= {"own": own} if takes_own(rule) else {}
     return aggregate(rule, counts, codewords, **options)
 
 
@@ -181,7 +193,12 @@ def check_rule(offers: type[Output], rule: str | Rule, readout: Readout = "auto"
 
 
 def aggregate_output(
-    output: Output, rule: str | Rule, *, keep: float = 0.8, readout: Readout = "auto"
+    output: Output,
+    rule: str | Rule,
+    *,
+    keep: float = 0.8,
+    readout: Readout = "auto",
+    base: Float[Tensor, " params"] | None = None,
 ) -> Float[Tensor, " params"]:
     """Turn what was received into one update.
 
@@ -191,6 +208,7 @@ def aggregate_output(
         keep: Share of the mass that the trimmed means keep.
         readout: What the mean is formed of; counts without a soft form are exact, and all readouts then the same. `auto`
             is the unbiased one for the mean and integers for every other rule.
+        base: The base station's own update, for rules that compare with it.
 
     Raises:
         ConfigError: If the output cannot serve the rule.
@@ -202,4 +220,4 @@ def aggregate_output(
         case Vote():
             return output.size * output.signs
         case _:
-            return output.aggregate(rule, keep, chosen_readout(rule, readout))
+            return output.aggregate(rule, keep, chosen_readout(rule, readout), base)

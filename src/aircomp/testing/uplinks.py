@@ -197,7 +197,7 @@ def _check_base_station(
     link = _link(make(), channel)
     received, announced = carry(link, done.sent, csi, index), replace(done.broadcast, agreed=done.sent.agreed)
     try:
-        update = aggregate(link, decode(link, received, announced, done.private, csi)[0])
+        update = aggregate(link, decode(link, received, announced, done.private, csi)[0], done.base_update)
     except (AttributeError, AirCompError) as error:
         raise AssertionError(f"decode reaches for what another verb left on the scheme: {_raised(error)}") from error
     if torch.equal(update, done.update):
@@ -219,7 +219,8 @@ def _check_hears(make: Callable[[], Scheme], base: Tensor, messages: Tensor, cha
     noise = torch.randn(heard.shape, generator=fixed_generator("nothing heard"), dtype=heard.dtype)
     noise = noise * heard.abs().square().mean().sqrt()
     announced = replace(done.broadcast, agreed=done.sent.agreed)
-    update, mean = aggregate(link, decode(link, noise, announced, done.private, csi)[0]), messages.mean(dim=0)
+    heard_nothing = decode(link, noise, announced, done.private, csi)[0]
+    update, mean = aggregate(link, heard_nothing, done.base_update), messages.mean(dim=0)
     alike = float(torch.nn.functional.cosine_similarity(update, mean, dim=0))
     # of unrelated vectors with so many entries the cosine is 0 ± 1/√2000 = .02
     assert alike < _KNOWN, (
