@@ -29,7 +29,6 @@ from jaxtyping import Float, Inexact, Int
 from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
-from aircomp.decoders.estimate.heard_pilots import in_phase
 from aircomp.decoders.rounding import nearest_of_sum
 from aircomp.encode.carrier import Carrier, chosen_parameters, make_rotation, put, take
 from aircomp.encode.codebook import count
@@ -43,6 +42,7 @@ from aircomp.schemes.base import (
     SchemeContext,
     Sent,
     error_of_mean,
+    in_phase,
     new_seed,
 )
 from aircomp.schemes.outputs import Counts
@@ -162,4 +162,4 @@ class TbmaLattice(Scheme):
 
     def diagnose(self, sent: Sent, broadcast: Broadcast, output: Counts) -> dict[str, float]:
         """Compare with the mean of what devices sent."""
-        return error_of_mean(sent, output.aggregate("mean", 1.0, "integers"))
+        return error_of_mean(sent, output.aggregate("mean", 1.0, "integers", None))
