@@ -16,8 +16,7 @@ from aircomp.decoders.base import Decoded, Decoder
 from aircomp.decoders.rounding import round_to_sum
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.layer.communication import CommunicationLayer
-from aircomp.quantize.codebook import build
-from aircomp.quantize.nearest import nearest
+from aircomp.quantize.codebook import build, nearest
 from aircomp.quantize.settings import QuantizeSettings
 from aircomp.schemes.digital.decoders import make_decoder
 from benchmarks.timing import interleaved

@@ -26,8 +26,7 @@ from aircomp.errors import AirCompError
 from aircomp.federation.configure import configure
 from aircomp.federation.evaluate import evaluate
 from aircomp.federation.experiment import Experiment
-from aircomp.federation.radio import make_link
-from aircomp.federation.simulate import build_model, holders_of, partition_of, simulate
+from aircomp.federation.simulate import build_model, holders_of, make_link, partition_of, simulate
 from aircomp.schemes.base import Scheme
 
 SETTINGS, ROUND = "experiment", "round"

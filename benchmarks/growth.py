@@ -21,7 +21,7 @@ from aircomp.decoders.net.amp_da_net import AmpDaNet, AmpDaNetDecoder
 from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder
 from aircomp.decoders.settings import AmpDaNetSettings, GampNetSettings
 from aircomp.encode.codebook import count, make_codebook
-from aircomp.quantize.nearest import nearest
+from aircomp.quantize.codebook import nearest
 from benchmarks.timing import interleaved
 
 FRAGMENT = 20

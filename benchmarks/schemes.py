@@ -16,7 +16,7 @@ from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.federation.configure import configure
 from aircomp.federation.experiment import Experiment
-from aircomp.federation.radio import make_link
+from aircomp.federation.simulate import make_link
 from aircomp.link import Link, communicate
 from aircomp.schemes.registry import scheme_class
 

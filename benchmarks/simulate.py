@@ -18,9 +18,8 @@ from aircomp.common.threads import one_thread
 from aircomp.data.images import ImageData
 from aircomp.device.settings import LocalSettings
 from aircomp.engines import Engine
-from aircomp.engines.local import Executor, make_executor
 from aircomp.engines.ray import has_ray
-from aircomp.engines.trainer import BASE_STATION, Task, Trainer
+from aircomp.engines.trainer import BASE_STATION, Executor, Task, Trainer, make_executor
 from aircomp.federation.experiment import Experiment
 from aircomp.federation.models import Normalize
 from aircomp.federation.simulate import build_model, holders_of, partition_of, simulate

@@ -6,8 +6,7 @@ import time
 from aircomp.common.results import Row
 from aircomp.common.threads import one_thread
 from aircomp.device.settings import LocalSettings, Precision
-from aircomp.engines.local import SerialExecutor
-from aircomp.engines.trainer import Task, Trainer
+from aircomp.engines.trainer import SerialExecutor, Task, Trainer
 from aircomp.federation.experiment import Experiment
 from aircomp.federation.simulate import build_model, holders_of, partition_of
 from benchmarks.simulate import random_images

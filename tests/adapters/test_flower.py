@@ -32,8 +32,8 @@ from aircomp.common.rng import generator
 from aircomp.device.settings import FeedbackSettings
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
+from aircomp.quantize.codebook import lookup
 from aircomp.quantize.fragment import join
-from aircomp.quantize.nearest import lookup
 from aircomp.schemes.base import Broadcast, Scheme, Sent
 from aircomp.schemes.ideal import Ideal
 from aircomp.schemes.outputs import Mean, Vote

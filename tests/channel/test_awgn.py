@@ -3,10 +3,9 @@ import math
 import pytest
 import torch
 
-from aircomp.channel.awgn import Awgn, add_noise, superpose, transmit
+from aircomp.channel.awgn import Awgn, add_noise, noise_variance, superpose, transmit
 from aircomp.channel.base import AtDevices, Channel, Csi
 from aircomp.channel.signal import Symbols
-from aircomp.channel.snr import noise_variance
 from aircomp.encode.codebook import count
 from aircomp.errors import ConfigError, ShapeError
 from helpers.draws import seeded

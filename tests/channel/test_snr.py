@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
+from aircomp.channel.awgn import noise_variance
 from aircomp.channel.settings import ChannelSettings
-from aircomp.channel.snr import noise_variance
 from aircomp.errors import ConfigError, ShapeError
 
 SIGNAL = torch.tensor([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0], [3.0, 1.0, 1.0, 1.0]])

@@ -6,9 +6,9 @@ from aircomp.cli import main
 from aircomp.common import memory
 from aircomp.common.memory import check_memory, machine_memory
 from aircomp.errors import ConfigError
+from aircomp.federation.configure import memory_needs
 from aircomp.federation.experiment import Experiment, load_experiment, preset_names
-from aircomp.federation.needs import memory_needs
-from aircomp.federation.state import MEMORIES_IN_RAM
+from aircomp.federation.round import MEMORIES_IN_RAM
 
 
 def test_what_fits_passes_and_what_does_not_is_refused_with_its_size():

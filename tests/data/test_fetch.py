@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from aircomp.data import fetch
+from aircomp.data import fetch, files
 from aircomp.data import images as data
 from aircomp.errors import ArtefactError, ConfigError
 
@@ -66,7 +66,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def host(monkeypatch, tmp_path):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(data, "DEBIAN_FASHION_MNIST", tmp_path / "nothing here")
+    monkeypatch.setattr(files, "DEBIAN_FASHION_MNIST", tmp_path / "nothing here")
     with Host() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -90,16 +90,16 @@ def test_a_file_is_fetched_checked_and_reported(host, tmp_path):
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
 def test_what_was_fetched_can_be_loaded(name, host, tmp_path, monkeypatch):
-    monkeypatch.setattr(data, "_packaged", lambda name: tmp_path / "a package")  # which does not stand for the files
+    monkeypatch.setattr(files, "_packaged", lambda name: tmp_path / "a package")  # which does not stand for the files
     images = gzip.compress(bytes([0, 0, 8, 3]) + struct.pack(">3I", 2, 28, 28) + bytes(range(49)) * 32)
     labels = gzip.compress(bytes([0, 0, 8, 1]) + struct.pack(">I", 2) + bytes([3, 9]))
-    files = [source.filename for source in fetch.SOURCES[name]]
-    sources = tuple(host.source(file, images if "images" in file else labels) for file in files)
+    names = [source.filename for source in fetch.SOURCES[name]]
+    sources = tuple(host.source(file, images if "images" in file else labels) for file in names)
     calls = []
 
     path = fetch.fetch(name, tmp_path, progress=lambda *c: calls.append(c), sources={name: sources})
 
-    assert path == data.locate(name, tmp_path) == tmp_path / name
+    assert path == files.locate(name, tmp_path) == tmp_path / name
     assert data.load(name, tmp_path).test_labels.tolist() == [3, 9]
     total = 2 * len(images) + 2 * len(labels)
     assert calls == sorted(calls)
@@ -120,7 +120,7 @@ def test_a_cut_connection_leaves_a_part_that_the_next_call_completes(host, tmp_p
         fetch.fetch("cifar10", tmp_path, sources=sources)
     part = tmp_path / "cifar10" / f"{NAME}.part"
     assert part.read_bytes() == BODY[:600_000]
-    assert data.locate("cifar10", tmp_path) is None
+    assert files.locate("cifar10", tmp_path) is None
 
     host.cut_after = None
     path = fetch.fetch("cifar10", tmp_path, sources=sources)
@@ -216,7 +216,7 @@ def test_a_directory_that_cannot_be_written_ends_in_a_sentence(host, tmp_path):
 
 
 def test_digits_need_no_download(tmp_path):
-    assert fetch.fetch("digits", tmp_path) == data.locate("digits")
+    assert fetch.fetch("digits", tmp_path) == files.locate("digits")
 
 
 def test_an_unknown_name_suggests_the_nearest(tmp_path):

@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 
 from aircomp.common.rng import generator
 from aircomp.decoders.amp.gamp import Gamp
+from aircomp.decoders.base import check_groups
 from aircomp.decoders.net.gamp_net import GampNet, GampNetDecoder
 from aircomp.decoders.settings import GampNetSettings, GampSettings
-from aircomp.decoders.side import STRENGTH, check_groups, slot_rates
+from aircomp.decoders.side import STRENGTH, slot_rates
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ShapeError
 from aircomp.measure.metrics import count_accuracy

@@ -11,7 +11,7 @@ import torch
 from aircomp.decoders.net.amp_da_net import AmpDaNet
 from aircomp.decoders.settings import AmpDaNetSettings
 from aircomp.federation.experiment import Experiment
-from aircomp.federation.radio import make_link
+from aircomp.federation.simulate import make_link
 from aircomp.train.recipe import PAPER_PRESETS as PRESETS
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from aircomp.device.settings import LocalSettings
-from aircomp.engines.local import ProcessExecutor, SerialExecutor
-from aircomp.engines.trainer import BASE_STATION, Task
+from aircomp.engines.local import ProcessExecutor
+from aircomp.engines.trainer import BASE_STATION, SerialExecutor, Task
 from aircomp.errors import AirCompError, TrainingDiverged
 
 pytestmark = pytest.mark.engines

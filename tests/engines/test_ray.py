@@ -16,9 +16,8 @@ import pytest
 import torch
 
 from aircomp.engines import ray as ray_executor
-from aircomp.engines.local import SerialExecutor, make_executor
 from aircomp.engines.ray import RayExecutor, map_jobs
-from aircomp.engines.trainer import Task
+from aircomp.engines.trainer import SerialExecutor, Task, make_executor
 from aircomp.errors import AirCompError, ConfigError, TrainingDiverged
 from aircomp.federation.simulate import simulate
 from helpers.processes import descendants

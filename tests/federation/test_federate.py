@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, TensorDataset
 import aircomp
 from aircomp.common.tensors import read_tensors
 from aircomp.errors import AirCompError, ArtefactError, ConfigError, ShapeError, TrainingDiverged
-from aircomp.federation import state
+from aircomp.federation import round as rounds
 from helpers.draws import seeded
 from helpers.records import without_times
 
@@ -376,7 +376,7 @@ def test_a_loss_that_is_not_finite_names_device_and_round_and_loses_nothing(tmp_
 
 def test_error_memories_beyond_a_size_lie_in_files_and_change_no_bit(monkeypatch):
     expected = outcome(federate(link=QUIET, rounds=3))
-    monkeypatch.setattr(state, "MEMORIES_IN_RAM", 2 * 16)  # of two devices, with a model of four parameters
+    monkeypatch.setattr(rounds, "MEMORIES_IN_RAM", 2 * 16)  # of two devices, with a model of four parameters
     run = federate(link=QUIET, rounds=3)
     assert outcome(run) == expected
     if sys.platform == "linux":
@@ -387,7 +387,7 @@ def test_error_memories_beyond_a_size_lie_in_files_and_change_no_bit(monkeypatch
 
 
 def test_error_memories_that_the_disk_does_not_take_end_the_run_in_one_sentence(monkeypatch, tmp_path):
-    monkeypatch.setattr(state, "MEMORIES_IN_RAM", 0)
+    monkeypatch.setattr(rounds, "MEMORIES_IN_RAM", 0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(ArtefactError, match=r"0 MB cannot be written to .*gone .*No such file.*TMPDIR"):
         federate(link=QUIET)

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from aircomp.data.images import ImageData, load, locate
+from aircomp.data.files import locate
+from aircomp.data.images import ImageData, load
 from aircomp.federation.evaluate import evaluate
 from aircomp.federation.experiment import load_experiment, preset_names
 from aircomp.federation.simulate import build_model, simulate

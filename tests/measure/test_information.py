@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aircomp.channel.awgn import superpose
-from aircomp.channel.snr import noise_variance
+from aircomp.channel.awgn import noise_variance, superpose
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.measure import information
 from aircomp.measure.information import (

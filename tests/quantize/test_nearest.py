@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from aircomp.errors import ConfigError, ShapeError
-from aircomp.quantize.nearest import lookup, nearest
+from aircomp.quantize.codebook import lookup, nearest
 from helpers.draws import update_like
 from plain import quantize as plain
 

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import kmeans_plusplus as sklearn_kmeans_plusplus
 
 from aircomp.errors import ConfigError, ShapeError
-from aircomp.quantize.codebook import Quantizer, _lloyd, build, codeword_order, kmeans_plus_plus
-from aircomp.quantize.nearest import nearest
+from aircomp.quantize.codebook import Quantizer, _lloyd, build, codeword_order, kmeans_plus_plus, nearest
 from aircomp.quantize.settings import QuantizeSettings
 from helpers.draws import seeded, update_like
 from plain import quantize as plain

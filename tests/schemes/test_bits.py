@@ -15,7 +15,7 @@ import torch
 from aircomp.channel.awgn import Awgn
 from aircomp.channel.fading import Fading
 from aircomp.channel.settings import ChannelSettings, PowerSettings
-from aircomp.common.snr import SnrReference
+from aircomp.common.radio import SnrReference
 from aircomp.encode.codebook import count
 from aircomp.link import Exchange, Link, communicate
 from aircomp.measure.information import capacity_bits, exact_limit

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from aircomp.cli import main
-from aircomp.data.images import locate
+from aircomp.data.files import locate
 from aircomp.decoders.settings import AmpDaNetSettings
 from aircomp.device.local import num_steps
 from aircomp.errors import AirCompError

@@ -3,8 +3,7 @@ from functools import cache
 import pytest
 import torch
 
-from aircomp.quantize.codebook import build
-from aircomp.quantize.nearest import nearest
+from aircomp.quantize.codebook import build, nearest
 from aircomp.quantize.settings import QuantizeSettings
 from aircomp.train.fragments import FragmentRound, save_round
 from helpers.trainings import KINDS

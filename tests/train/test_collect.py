@@ -5,7 +5,7 @@ from aircomp.common.artefact import read_json
 from aircomp.common.tensors import write_tensors
 from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.quantize.nearest import nearest
+from aircomp.quantize.codebook import nearest
 from aircomp.train.collect import collect
 from aircomp.train.fragments import load_round, round_files
 from helpers.settings import QUICK

@@ -8,8 +8,7 @@ from aircomp.decoders.estimate.round_estimate import smooth
 from aircomp.decoders.side import STRENGTH
 from aircomp.encode.codebook import count
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.quantize.codebook import codeword_order
-from aircomp.quantize.nearest import lookup, nearest
+from aircomp.quantize.codebook import codeword_order, lookup, nearest
 from aircomp.train.batches import blocks, choose_slots, draw, make_batch, vary, zipf_round
 from aircomp.train.fragments import FragmentRound, load_round, save_round, write_description
 from aircomp.train.recipe import RoundsSettings

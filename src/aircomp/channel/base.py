@@ -9,8 +9,7 @@ from torch import Tensor
 
 from aircomp.channel.settings import AwgnSettings, BlockFadingSettings, ChannelSettings, PowerSettings
 from aircomp.channel.signal import Gains, Signal, slot_blocks
-from aircomp.common.gains import GainModel
-from aircomp.common.snr import SnrReference
+from aircomp.common.radio import GainModel, SnrReference
 
 
 @dataclass(frozen=True)

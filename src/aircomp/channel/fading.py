@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Complex, Float, Inexact
 from torch import Tensor
 
-from aircomp.channel.awgn import add_noise
+from aircomp.channel.awgn import add_noise, noise_variance
 from aircomp.channel.base import AtDevices, AtReceiver, ChannelFacts, Csi, Offsets
 from aircomp.channel.beams import choose_beams, heard_through
 from aircomp.channel.expected import power_in_time, share_in_phase, share_in_time
@@ -39,11 +39,10 @@ from aircomp.channel.settings import (
     StandardSettings,
 )
 from aircomp.channel.signal import Gains, Signal, slot_blocks
-from aircomp.channel.snr import noise_variance
 from aircomp.channel.standard import draw_standard
-from aircomp.common.gains import GainModel
 from aircomp.common.memory import check_memory
 from aircomp.common.packing import pack, unpack
+from aircomp.common.radio import GainModel
 from aircomp.common.rng import fixed_generator
 from aircomp.common.settings import setting_paths
 

@@ -5,8 +5,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from aircomp.common.radio import SnrReference
 from aircomp.common.settings import Settings, Tagged, absolute
-from aircomp.common.snr import SnrReference
 
 SLOT_USES = 64
 """Real channel uses of the slots in which blocks and bursts are counted, however long a scheme's own slots are."""

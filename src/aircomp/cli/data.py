@@ -52,7 +52,8 @@ def run(args: Sequence[str]) -> None:
 
 
 def _list(options: ListOptions) -> None:
-    from aircomp.data.images import data_directory, dataset_names, locate  # only now: it imports torch
+    from aircomp.data.files import data_directory, locate
+    from aircomp.data.images import dataset_names  # only now: it imports torch
 
     rows = [
         {"name": name, "found": str(locate(name, options.data_dir) or f"not found; try: aircomp data fetch {name}")}

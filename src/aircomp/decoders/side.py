@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aircomp.decoders.base import check_groups
 from aircomp.decoders.settings import SideInformation
-from aircomp.errors import ShapeError
 
 # Choices that a group is given beforehand, distributed like those of the round: a group of few slots stays near the round.
 # From 30 to 300 the accuracy of CIFAR-10 rounds changes by a thousandth (`tools/fit_constants.py strength`).
@@ -63,18 +63,3 @@ def group_shares(
     sums.index_add_(0, groups.long(), mean.double())
     sums += STRENGTH * shares
     return sums / sums.sum(1, keepdim=True)
-
-
-def check_groups(groups: Tensor, num_slots: int, name: str = "side information") -> None:
-    """See that there is a group for every slot.
-
-    Raises:
-        ShapeError: If there is not.
-    """
-    expected = f"expected one non-negative integer for each of {num_slots} slots"
-    if not isinstance(groups, Tensor):
-        raise ShapeError(f"{name} is {type(groups).__name__}; {expected}")
-    if groups.shape != (num_slots,) or groups.is_floating_point() or groups.is_complex():
-        raise ShapeError(f"{name} has shape {tuple(groups.shape)} and type {groups.dtype}; {expected}")
-    if groups.numel() and int(groups.min()) < 0:
-        raise ShapeError(f"{name} holds {int(groups.min())}; {expected}")

@@ -1,12 +1,12 @@
-"""Where device training runs: in this process, in several of one thread each, or on a Ray cluster. Always the same bits."""
+"""Worker processes of this machine as the place where devices train: the same bits as in one."""
 
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,53 +14,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.common.interrupt import deferred, unheard_by_children
-from aircomp.common.threads import one_thread
 from aircomp.data.samples import distinct_tensors, share_memory
 from aircomp.device.local import LocalResult
-from aircomp.engines import Engine
 from aircomp.engines.trainer import Task, Trainer, in_order
 from aircomp.engines.worker import begin
 from aircomp.errors import AirCompError
 
 PATIENCE = 0.1
 """Seconds until Ctrl-C is noticed while workers are waited for."""
-
-
-@runtime_checkable
-class Executor(Protocol):
-    """Runs the device tasks of a round and returns their results in the order of the tasks."""
-
-    def map(
-        self,
-        tasks: Sequence[Task],
-        weights: Float[Tensor, " params"],
-        buffers: Float[Tensor, " buffers"],
-    ) -> list[LocalResult]:
-        """Train every task's device from the same global state."""
-        ...
-
-    def close(self) -> None:
-        """Stop what was started."""
-        ...
-
-
-class SerialExecutor:
-    """Trains one device after the other in this process."""
-
-    def __init__(self, trainer: Trainer):
-        self.trainer = trainer
-
-    def map(
-        self, tasks: Sequence[Task], weights: Float[Tensor, " params"], buffers: Float[Tensor, " buffers"]
-    ) -> list[LocalResult]:
-        """See `Executor.map`."""
-        with one_thread():
-            groups = self.trainer.groups(tasks)
-            results = [self.trainer.run_group([tasks[i] for i in group], weights, buffers) for group in groups]
-        return in_order(groups, results)
-
-    def close(self) -> None:
-        """Nothing was started."""
 
 
 class ProcessExecutor:
@@ -141,28 +102,3 @@ def pack_result(result: LocalResult) -> Packed:
 def _unpack(packed: Packed) -> LocalResult:
     update, buffers, loss, num_samples = packed
     return LocalResult(torch.from_numpy(update), torch.from_numpy(buffers), loss, num_samples)
-
-
-def num_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def make_executor(trainer: Trainer, engine: Engine, num_workers: int, ray_address: str = "") -> Executor:
-    """Return the executor for `engine`; 0 workers means one for each core, which is the fastest on a CPU.
-
-    With Ray that is each core of the cluster at `ray_address`, or of this machine where there is no address.
-    """
-    local_workers = num_workers or (num_cores() if trainer.device == "cpu" else 1)
-    makers: dict[str, Callable[[], Executor]] = {
-        "serial": lambda: SerialExecutor(trainer),
-        "processes": lambda: SerialExecutor(trainer) if local_workers == 1 else ProcessExecutor(trainer, local_workers),
-        "ray": lambda: _ray_executor(trainer, num_workers, ray_address),
-    }
-    return makers[engine]()
-
-
-def _ray_executor(trainer: Trainer, num_workers: int, address: str) -> Executor:
-    from aircomp.engines.ray import RayExecutor  # only where it is asked for: Ray is an extra
-
-    return RayExecutor(trainer, num_workers, address)

@@ -27,8 +27,8 @@ from torch import Tensor
 from aircomp.common.arithmetic import arithmetic_identity
 from aircomp.data.samples import Samples, TensorSamples, distinct_tensors
 from aircomp.device.local import LocalResult
-from aircomp.engines.local import Packed, PackedTask, num_cores, pack_result
-from aircomp.engines.trainer import Task, Trainer, in_order, name_of
+from aircomp.engines.local import Packed, PackedTask, pack_result
+from aircomp.engines.trainer import Task, Trainer, in_order, name_of, num_cores
 from aircomp.errors import AirCompError, ConfigError
 
 log = logging.getLogger(__name__)

@@ -1,15 +1,17 @@
 """The device side of a round as one value: give it (round, device), get the update.
 
-A `Trainer` holds what every process or node needs once (model, data, objective); a task is a pair of integers.
+A `Trainer` holds what every process or node needs once (model, data, objective); a task is a pair of integers. An executor
+gives tasks to trainers: the one here to a trainer in this process, those of `local.py` and `ray.py` to others.
 """
 
 import copy
 import itertools
 import logging
 import math
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -18,11 +20,13 @@ from torch.nn.functional import cross_entropy
 
 from aircomp.common import rng as rngs
 from aircomp.common.checks import part_name
+from aircomp.common.threads import one_thread
 from aircomp.data.samples import Samples
 from aircomp.device.local import LocalResult, Objective, batch_sizes, train
 from aircomp.device.settings import LocalSettings
 from aircomp.device.together import WideModel, can_widen, train_together
 from aircomp.device.update import FlatModel
+from aircomp.engines import Engine
 from aircomp.errors import AirCompError, ConfigError, ShapeError, TrainingDiverged
 
 log = logging.getLogger(__name__)
@@ -177,3 +181,62 @@ def name_of(tasks: Sequence[Task]) -> str:
 
 def _who(task: Task) -> str:
     return "the base station" if task.device == BASE_STATION else f"device {task.device}"
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Runs the device tasks of a round and returns their results in the order of the tasks."""
+
+    def map(
+        self,
+        tasks: Sequence[Task],
+        weights: Float[Tensor, " params"],
+        buffers: Float[Tensor, " buffers"],
+    ) -> list[LocalResult]:
+        """Train every task's device from the same global state."""
+        ...
+
+    def close(self) -> None:
+        """Stop what was started."""
+        ...
+
+
+class SerialExecutor:
+    """Trains one device after the other in this process."""
+
+    def __init__(self, trainer: Trainer):
+        self.trainer = trainer
+
+    def map(
+        self, tasks: Sequence[Task], weights: Float[Tensor, " params"], buffers: Float[Tensor, " buffers"]
+    ) -> list[LocalResult]:
+        """See `Executor.map`."""
+        with one_thread():
+            groups = self.trainer.groups(tasks)
+            results = [self.trainer.run_group([tasks[i] for i in group], weights, buffers) for group in groups]
+        return in_order(groups, results)
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+def num_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def make_executor(trainer: Trainer, engine: Engine, num_workers: int, ray_address: str = "") -> Executor:
+    """Return the executor for `engine`; 0 workers means one for each core, which is the fastest on a CPU.
+
+    With Ray that is each core of the cluster at `ray_address`, or of this machine where there is no address.
+    """
+    local_workers = num_workers or (num_cores() if trainer.device == "cpu" else 1)
+    if engine == "ray":
+        from aircomp.engines.ray import RayExecutor  # each only where it is asked for
+
+        return RayExecutor(trainer, num_workers, ray_address)
+    if engine == "serial" or local_workers == 1:
+        return SerialExecutor(trainer)
+    from aircomp.engines.local import ProcessExecutor
+
+    return ProcessExecutor(trainer, local_workers)

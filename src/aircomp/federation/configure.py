@@ -1,5 +1,6 @@
 """From a preset, keywords and a user's own parts to the settings of a run; what cannot work is refused here."""
 
+import math
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,17 @@ from aircomp.common.settings import given_paths
 from aircomp.common.tensors import check_device
 from aircomp.errors import ConfigError
 from aircomp.federation.experiment import Buffers, Experiment, full_name, load_experiment
-from aircomp.federation.own import check_parts, own_name
 from aircomp.federation.participation import check_participation, clipped
+from aircomp.federation.round import MEMORIES_IN_RAM
+from aircomp.federation.settings import Bernoulli, Fixed, ParticipationSettings, Uniform
+from aircomp.quantize.fragment import num_slots
 from aircomp.schemes.base import Scheme
 from aircomp.schemes.outputs import Vote
 from aircomp.schemes.registry import scheme_class
 
+FLOAT, INTEGER = 4, 8  # bytes
+WORKER = 16_000_000
+"""Bytes that a forked process does not share with its parent."""
 OF_THE_RADIO = ("channel", "power")
 """Groups of settings that have no effect on an uplink without radio."""
 
@@ -30,7 +36,10 @@ def configure(
         overrides: Settings by name.
         own: The user's own parts by keyword of `simulate`; the settings keep the name of each.
     """
-    check_parts(own or {})
+    if own:
+        from aircomp.federation.own import check_parts
+
+        check_parts(own)
     experiment = preset if isinstance(preset, Experiment) else load_experiment(preset)
     experiment = name_parts(experiment.changed(**_full_names(overrides)), own or {})
     given = given_paths(_full_names(overrides))
@@ -237,7 +246,11 @@ def name_parts(experiment: Experiment, own: dict[str, Any]) -> Experiment:
     Raises:
         ConfigError: If the settings come from a run with parts that are missing here.
     """
-    names = {name: own_name(part) for name, part in own.items()}
+    names: dict[str, str] = {}
+    if own:
+        from aircomp.federation.own import own_name
+
+        names = {name: own_name(part) for name, part in own.items()}
     if missing := {k: v for k, v in experiment.own.names.items() if k not in names}:
         parts = ", ".join(f"{k} = {v}" for k, v in missing.items())
         raise ConfigError(
@@ -245,3 +258,47 @@ def name_parts(experiment: Experiment, own: dict[str, Any]) -> Experiment:
             "run it with aircomp.simulate and the same parts"
         )
     return experiment.changed(own=names) if names else experiment
+
+
+def memory_needs(experiment: Experiment, num_params: int) -> dict[str, int]:
+    """Return bytes by what they are for, for `aircomp.common.memory.check_memory`."""
+    active = _mean_active(experiment.participation, experiment.devices.total)
+    needs = {
+        "the model and its gradient (model.width, model.blocks)": 2 * num_params * FLOAT,
+        "the updates of active devices (participation, model.width)": active * num_params * FLOAT,
+    }
+    if experiment.engine == "processes" and experiment.workers > 1:
+        needs["worker processes (workers)"] = experiment.workers * WORKER
+    if experiment.feedback.kind != "off":
+        taken_part = _taken_part(experiment.devices.total, active, experiment.rounds)
+        needs["error memories (devices.total, model.width)"] = min(taken_part * num_params * FLOAT, MEMORIES_IN_RAM)
+    length, uses = experiment.fragment_length, getattr(experiment.uplink, "codeword_length", 0)
+    codewords = getattr(getattr(experiment.uplink, "quantize", None), "num_codewords", 0)
+    if uses:
+        slots = num_slots(num_params, length)
+        needs["fragments (uplink.quantize.fragment_length)"] = (active + 1) * slots * length * FLOAT
+        needs["received slots (uplink.codeword_length)"] = slots * uses * FLOAT
+        needs["counts (uplink.quantize.num_codewords, uplink.quantize.fragment_length)"] = (
+            slots * codewords * 2 * INTEGER
+        )
+        needs["codebooks (uplink.quantize.num_codewords, uplink.codeword_length)"] = codewords * (length + uses) * FLOAT
+    return needs
+
+
+def _mean_active(participation: ParticipationSettings, total: int) -> int:
+    match participation:
+        case Uniform():
+            return (participation.low + participation.high) // 2
+        case Fixed():
+            return participation.number
+        case Bernoulli():
+            return int(participation.probability * total)
+        case _:
+            return 0  # not known without reading it
+
+
+def _taken_part(total: int, active: int, rounds: int) -> int:
+    """Return how many devices have taken part at least once after some rounds, on average."""
+    if active >= total:
+        return total if rounds else 0
+    return int(-total * math.expm1(min(rounds, 10**9) * math.log1p(-active / total)))

@@ -26,10 +26,9 @@ from aircomp.device.update import FlatModel
 from aircomp.engines import Engine
 from aircomp.engines.trainer import BASE_STATION
 from aircomp.errors import ConfigError
-from aircomp.federation.configure import check_buffers
+from aircomp.federation.configure import check_buffers, memory_needs
 from aircomp.federation.evaluate import score
 from aircomp.federation.experiment import Buffers, Experiment
-from aircomp.federation.needs import memory_needs
 from aircomp.federation.own import PROBE_SAMPLES, copy_model, idle_parameters, layout_hash, own_name, samples_hash
 from aircomp.federation.participation import check_participation, clipped, most_active
 from aircomp.federation.round import Transform

@@ -4,7 +4,6 @@ import copy
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from aircomp.common import artefact
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_callable, check_methods, describe, part_name
-from aircomp.common.tensors import expect_tensor, read_tensors, tensor_hash, write_tensors
+from aircomp.common.tensors import tensor_hash
 from aircomp.data.images import ImageData
 from aircomp.data.samples import Samples, TensorSamples, distinct_tensors, first_batch
 from aircomp.device.local import Objective, moved, pair_of
@@ -27,8 +26,6 @@ PROBE_SAMPLES = 64
 """Training images that a model of the user's own is tried on before the run."""
 PRECISIONS = (torch.float32, torch.bfloat16, torch.float16)
 """Of parameters that can be trained; all are sent as float32."""
-FIXED = "fixed.safetensors"
-"""File of a checkpoint with what training does not move: frozen parameters, counters."""
 
 
 def own_name(part: Any) -> str:
@@ -212,21 +209,3 @@ def layout_hash(model: FlatModel) -> str:
     """Return a short hash of what the model consists of and which of it is sent; the values do not count."""
     tensors = [*model.module.named_parameters(), *model.module.named_buffers()]
     return artefact.config_hash([[name, list(t.shape), str(t.dtype), name in model.layer_names] for name, t in tensors])
-
-
-def save_fixed(checkpoint: Path, model: FlatModel) -> None:
-    """Write what training does not move, once, at the start of a run."""
-    if fixed := model.fixed():
-        write_tensors(checkpoint / FIXED, {name: tensor.clone() for name, tensor in fixed.items()})
-
-
-@torch.no_grad()
-def load_fixed(checkpoint: Path, model: FlatModel) -> None:
-    """Give a resumed run the frozen values that it began with, wherever the module's own come from."""
-    if not (fixed := model.fixed()):
-        return
-    path = checkpoint / FIXED
-    saved, _ = read_tensors(path)
-    for name, tensor in fixed.items():
-        remedy = "start anew with --overwrite"
-        tensor.copy_(expect_tensor(path, saved, name, tensor.dtype, tensor.shape, remedy, finite=False))

@@ -6,9 +6,9 @@ active devices ─► local training ─► corruption ─► error feedback ─
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,22 +18,47 @@ from torch import Tensor
 from aircomp.common import rng as rngs
 from aircomp.common.boundary import ask
 from aircomp.common.checks import describe
-from aircomp.common.tensors import all_finite, has_numbers
-from aircomp.device.corrupt import Attack, attack_of, corrupt, corrupted_devices
+from aircomp.common.tensors import all_finite, has_numbers, on_disk
+from aircomp.device.corrupt import Attack
 from aircomp.device.feedback import add_memory, feedback_ratio, remember
 from aircomp.device.local import LocalResult
-from aircomp.engines.local import Executor
-from aircomp.engines.trainer import BASE_STATION, Task
+from aircomp.engines.trainer import BASE_STATION, Executor, Task
 from aircomp.errors import ShapeError, TrainingDiverged
 from aircomp.federation.experiment import Buffers, Experiment
 from aircomp.federation.participation import active_devices
-from aircomp.federation.state import FederationState, keep_memory
 from aircomp.link import Exchange, Link, communicate, diagnose
 from aircomp.measure.metrics import quantization_nmse
 from aircomp.schemes.meter import record_of
-from aircomp.server.step import step
+from aircomp.server.step import ServerState, step
 
+MEMORIES_IN_RAM = 2**29
+"""Bytes of error memories up to which all of them stay in RAM."""
 Transform = Callable[[Float[Tensor, " params"]], Float[Tensor, " params"]]
+
+
+@dataclass(frozen=True)
+class FederationState:
+    """The federation after `rounds_done` rounds. Generators are derived, so there is no random state to keep."""
+
+    rounds_done: int
+    weights: Float[Tensor, " params"]
+    buffers: Float[Tensor, " buffers"]
+    """The global model's buffers (running statistics)."""
+    server: ServerState
+    memories: Mapping[int, Float[Tensor, " params"]] = field(default_factory=dict)
+    """Error memory of the devices that have taken part."""
+    local_buffers: Mapping[int, Float[Tensor, " buffers"]] = field(default_factory=dict)
+    """Buffers of the devices that have taken part, where buffers stay local."""
+    uplink_memory: Mapping[str, Tensor] = field(default_factory=dict)
+    """What the uplink remembers of the last round that had one."""
+    side_information: tuple[str, ...] = ()
+    """What reached the base station outside the radio in the last round that had one."""
+
+
+def keep_memory(memories: dict[int, Tensor], device: int, memory: Float[Tensor, " params"]) -> None:
+    """Set a device's error memory: in a file if all of them would take more than `MEMORIES_IN_RAM`."""
+    number = len(memories.keys() | {device})
+    memories[device] = on_disk(memory) if number * memory.nbytes > MEMORIES_IN_RAM else memory
 
 
 @dataclass(frozen=True)
@@ -53,7 +78,7 @@ class Federation:
 
 
 Record = dict[str, Any]  # numbers, and a dictionary of seconds by stage
-"""One line of metrics.jsonl."""
+"""One line of metrics.jsonl, or the row of a result."""
 
 
 class Stopwatch:
@@ -172,9 +197,15 @@ def prepare_messages(
     experiment, index = federation.experiment, state.rounds_done
     if federation.shares is not None:
         updates *= torch.tensor([federation.shares[device] for device in active])[:, None]
-    bad = corrupted_devices(len(active), experiment.corruption, rng=rngs.generator(experiment.seed, "corrupted", index))
-    messages = corrupt(updates, bad, experiment.corruption, rng=rngs.generator(experiment.seed, "corruption", index))
-    silent = bad.tolist() if experiment.corruption.kind == "silent" else [False] * len(active)
+    messages, silent, attack = updates, [False] * len(active), None
+    if experiment.corruption.kind != "none":
+        from aircomp.device.corrupt import attack_of, corrupt, corrupted_devices
+
+        settings, seed = experiment.corruption, experiment.seed
+        bad = corrupted_devices(len(active), settings, rng=rngs.generator(seed, "corrupted", index))
+        messages = corrupt(updates, bad, settings, rng=rngs.generator(seed, "corruption", index))
+        silent = bad.tolist() if settings.kind == "silent" else silent
+        attack = attack_of(bad, settings)
     norms = [float(message.norm()) for message in messages]
     for device, message in zip(active, messages, strict=True):
         message.copy_(add_memory(message, state.memories.get(device), experiment.feedback))
@@ -184,7 +215,7 @@ def prepare_messages(
         norms=[norms[i] for i in speaking],
         messages=messages[speaking] if any(silent) else messages,
         silent={active[i]: (norms[i], messages[i]) for i, quiet in enumerate(silent) if quiet},
-        attack=attack_of(bad[speaking], experiment.corruption),
+        attack=attack,
     )
 
 

@@ -5,9 +5,7 @@ Parts (objects)        ┴─► resume ─► [ run_round ─► test ─► jo
 """
 
 import copy
-import csv
 import importlib.util
-import io
 import logging
 import math
 import statistics
@@ -20,36 +18,30 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from aircomp.common import artefact, results
 from aircomp.common import rng as rngs
 from aircomp.common.checks import part_name
 from aircomp.common.interrupt import deferred
-from aircomp.common.outdir import as_directory
 from aircomp.common.threads import one_thread
 from aircomp.data.images import ImageData
 from aircomp.data.partition import Partition
 from aircomp.data.samples import ItemSamples, Samples
 from aircomp.device.local import Objective
 from aircomp.device.update import FlatModel
-from aircomp.engines.local import make_executor
-from aircomp.engines.trainer import BASE_STATION, Trainer
+from aircomp.engines.trainer import BASE_STATION, Trainer, make_executor
 from aircomp.errors import ConfigError
 from aircomp.federation.evaluate import recompute_statistics, score
 from aircomp.federation.experiment import Buffers, Experiment
-from aircomp.federation.journal import Journal, open_run, read_metrics
-from aircomp.federation.own import load_fixed, save_fixed
-from aircomp.federation.round import Federation, Record, Round, Stopwatch, Transform, run_round
-from aircomp.federation.start import save_model
-from aircomp.federation.state import FederationState, load_checkpoint, save_checkpoint
-from aircomp.federation.summary import air_summary, means, metric_summary
+from aircomp.federation.round import Federation, FederationState, Record, Round, Stopwatch, Transform, run_round
 from aircomp.link import FIRST_DEVICE, Link
-from aircomp.measure.plot import plot
 from aircomp.measure.scores import Metric, is_higher_better
 from aircomp.schemes.meter import check_power
 from aircomp.server.step import initial_state
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from aircomp.federation.directory import RunDirectory
+
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +79,7 @@ class Simulation:
 
     experiment: Experiment
     metrics: list[Record]
-    row: results.Row
+    row: Record
     state: FederationState = field(repr=False)
     model: nn.Module = field(repr=False)
     out: Path | None = None
@@ -122,6 +114,8 @@ class Simulation:
 
     def plot(self, field: str | None = None, path: str | Path | None = None) -> "Figure":
         """Draw a field of the records against rounds, by default the first metric; see `aircomp.plot`."""
+        from aircomp.measure.plot import plot
+
         return plot([self], field, path)
 
 
@@ -147,18 +141,18 @@ def execute(
     command: str,
 ) -> Simulation:
     """Run it, in a directory of its own if one is given."""
-    run = _Run(experiment, parts, on_round, command)
+    run = _Run(experiment, parts, on_round)
     if out is None:
         if resume or overwrite:
             raise ConfigError(
                 f"{'resume' if resume else 'overwrite'} was given without out; expected the run's directory"
             )
-        return run.execute(None, resume=False)
-    directory = as_directory(out)
-    with open_run(
-        directory, experiment, command=command, resume=resume, overwrite=overwrite, other_arithmetic=other_arithmetic
-    ):
-        return run.execute(directory, resume=resume)
+        return run.execute(None)
+    from aircomp.federation.directory import run_directory  # a run that leaves nothing needs none of it
+
+    how = {"resume": resume, "overwrite": overwrite, "other_arithmetic": other_arithmetic}
+    with run_directory(out, experiment, command=command, **how) as directory:
+        return run.execute(directory)
 
 
 @dataclass
@@ -168,12 +162,10 @@ class _Run:
     experiment: Experiment
     parts: Parts
     on_round: OnRound | None
-    command: str
-    """What the result calls it."""
 
-    def execute(self, out: Path | None, *, resume: bool) -> Simulation:
+    def execute(self, directory: "RunDirectory | None") -> Simulation:
         experiment, parts = self.experiment, self.parts
-        state, metrics = self._start(out, resume=resume)
+        state, metrics = self._start(directory)
         trainer = Trainer(
             parts.model.module,
             parts.holders,
@@ -188,20 +180,18 @@ class _Run:
         federation = Federation(experiment, parts.link, executor, parts.before, parts.after, parts.shares)
         begun = time.perf_counter()
         try:
-            state = self._rounds(state, federation, metrics, out)
+            state = self._rounds(state, federation, metrics, directory)
         finally:
             with deferred():
                 executor.close()
         parts.model.load(state.weights, state.buffers)
         row = self._summary(metrics, state.side_information, time.perf_counter() - begun)
-        if out is not None:
-            save_model(out, parts.model.module)
-            results.write_result(
-                out / "result.json", self.command, experiment.model_dump(mode="json"), experiment.seed, [row]
-            )
+        if directory is not None:
+            directory.finish(parts.model.module, row)
         if row["snr_reference"] == "transmit":
             check_power(metrics)
         # a copy: its parameters are tensors of their own again, not views of one vector
+        out = None if directory is None else directory.out
         return Simulation(experiment, metrics, row, state, copy.deepcopy(parts.model.module), out)
 
     def _stays_here(self) -> bool:
@@ -222,31 +212,20 @@ class _Run:
                 return True
         return False
 
-    def _start(self, out: Path | None, *, resume: bool) -> tuple[FederationState, list[Record]]:
+    def _start(self, directory: "RunDirectory | None") -> tuple[FederationState, list[Record]]:
         model = self.parts.model
         server = initial_state(self.experiment.server, model.num_params)
         state = FederationState(0, model.weights.cpu().clone(), model.read_buffers().cpu(), server)
-        saved = load_checkpoint(out / "checkpoint", self._identity, state) if out is not None and resume else None
-        metrics = [] if saved is None or out is None else read_metrics(out / "metrics.jsonl", saved.rounds_done)
-        if out is not None and saved is None:
-            save_fixed(out / "checkpoint", model)
-        elif out is not None:
-            load_fixed(out / "checkpoint", model)
-        state = saved or state
+        state, metrics = (state, []) if directory is None else directory.start(model, state)
         model.load(state.weights, state.buffers)
         return state, metrics
 
-    @property
-    def _identity(self) -> str:
-        return artefact.config_hash(self.experiment.identity)
-
     def _rounds(
-        self, state: FederationState, federation: Federation, metrics: list[Record], out: Path | None
+        self, state: FederationState, federation: Federation, metrics: list[Record], directory: "RunDirectory | None"
     ) -> FederationState:
-        journal = Journal(out, metrics)
+        if directory is not None:
+            directory.open(metrics)
         watch = Stopwatch()
-        saved: FederationState | None = None
-        saved_at = time.perf_counter()
         try:
             while state.rounds_done < self.experiment.rounds:
                 with rngs.global_state(self.experiment.seed, "round", state.rounds_done, device=self.experiment.device):
@@ -255,23 +234,22 @@ class _Run:
                     record |= self._evaluate(after, watch)
                 record["seconds"] = {k: round(v, 6) for k, v in watch.seconds.items()}
                 with deferred():
-                    journal.add(record)
+                    metrics.append(record)
+                    if directory is not None:
+                        directory.add(record)
                     if self.on_round:
                         self.on_round(record, happened)
                     state = after  # only now: a checkpoint never runs ahead of the journal and of who looks on
                     del happened  # it holds the messages of all devices, and the next round has its own
                     watch = Stopwatch()
-                    if out is not None and time.perf_counter() - saved_at >= self.experiment.checkpoint_seconds:
+                    if directory is not None and directory.is_due:
                         with watch.stage("checkpoint"):  # counted in the next round's record
-                            save_checkpoint(out / "checkpoint", state, saved, self._identity)
-                        saved, saved_at = state, time.perf_counter()
+                            directory.save(state)
         finally:  # the end, Ctrl-C or an error: keep what was done
             with deferred():
-                if out is not None and state is not saved:
-                    save_checkpoint(out / "checkpoint", state, saved, self._identity)
-                journal.close()
-                if out is not None:
-                    artefact.write_text(out / "metrics.csv", as_csv(flat_rows(metrics)))
+                if directory is not None:
+                    directory.save(state)
+                    directory.close(flat_rows(metrics))
         return state
 
     def _with_statistics(self, state: FederationState, watch: Stopwatch) -> FederationState:
@@ -293,7 +271,7 @@ class _Run:
             parts.model.load(state.weights, state.buffers)
             return score(parts.model.module, parts.test, parts.objective, parts.metrics, f"after round {done}")
 
-    def _summary(self, metrics: list[Record], told: tuple[str, ...], seconds: float) -> results.Row:
+    def _summary(self, metrics: list[Record], told: tuple[str, ...], seconds: float) -> Record:
         experiment, parts = self.experiment, self.parts
         scheme, num_params = parts.link.scheme, parts.model.num_params
         snr_db = experiment.applied_snr_db if scheme.uses_radio else None
@@ -303,7 +281,7 @@ class _Run:
             side_information.append(BUFFERS_BESIDE[experiment.buffers])
         if experiment.server.base == "first-device" and getattr(scheme, "reads_base", True):
             side_information.append(FIRST_DEVICE)
-        scores: results.Row = {}
+        scores: Record = {}
         for name, metric in parts.metrics.items():
             values = [r[f"test_{name}"] for r in metrics if f"test_{name}" in r]
             scores |= metric_summary(name, values, is_higher_better(metric))
@@ -330,17 +308,40 @@ class _Run:
         }
 
 
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows of the same names as comma-separated text with a line of names."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else ["round"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
 def weights_of(holders: Mapping[int, Samples], devices: int) -> list[float]:
     """Return every device's share of the samples over the mean share."""
     sizes = [len(holders[device]) for device in range(devices)]
     mean = sum(sizes) / devices
     return [size / mean for size in sizes]
+
+
+def metric_summary(name: str, values: list[Any], higher_is_better: bool) -> Record:
+    """Return the last one, the mean of the last five, and the best."""
+    best = max if higher_is_better else min
+    return {
+        f"test_{name}": values[-1] if values else None,
+        f"test_{name}_last5": statistics.fmean(values[-5:]) if values else None,
+        f"best_test_{name}": best(values) if values else None,
+    }
+
+
+def means(metrics: list[Record]) -> Record:
+    """Means over the rounds that have them: decoding accuracy, update errors, the feedback ratio, and K's error."""
+    row: Record = {}
+    names = {name for r in metrics for name, v in r.items() if isinstance(v, float)}
+    for name in sorted(name for name in names if not name.startswith("test_") and name != "num_active_hat"):
+        row[name] = statistics.fmean([r[name] for r in metrics if isinstance(r.get(name), float)])
+    errors = [abs(r["num_active_hat"] - r["num_active"]) for r in metrics if "num_active_hat" in r]
+    if errors:
+        row["num_active_mae"] = statistics.fmean(errors)
+    return row
+
+
+def air_summary(metrics: list[Record], num_params: int) -> Record:
+    """Return what the rounds took that had a transmission: means, but the largest device and the largest peak."""
+    sent = [record for record in metrics if "channel_uses" in record]
+    if not sent:
+        return {"channel_uses_per_parameter": None, "energy_per_device": None}
+    largest = {name: max(record[name] for record in sent) for name in ("energy_max", "peak_power")}
+    uses = statistics.fmean(record["channel_uses"] for record in sent)
+    return {"channel_uses_per_parameter": uses / num_params} | largest

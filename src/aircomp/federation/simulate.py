@@ -4,19 +4,19 @@ The command line's `simulate` and `aircomp.simulate` are this one function.
 """
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from jaxtyping import Int
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from aircomp.aggregation.rules import Rule
-from aircomp.channel.base import Channel
+from aircomp.aggregation.settings import TrimmedRule
+from aircomp.channel.base import Channel, make_channel
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_callable, check_path, check_type
 from aircomp.common.memory import check_memory
-from aircomp.data.augment import random_crop_flip
 from aircomp.data.images import ImageData, check_images, from_torch, load
 from aircomp.data.partition import Partition, split
 from aircomp.data.samples import Samples, TensorSamples
@@ -26,20 +26,25 @@ from aircomp.device.update import FlatModel
 from aircomp.engines.trainer import BASE_STATION
 from aircomp.errors import ConfigError
 from aircomp.federation import models
-from aircomp.federation.configure import check_buffers, check_overrides, check_phase, check_radio, configure
+from aircomp.federation.configure import (
+    check_buffers,
+    check_overrides,
+    check_phase,
+    check_radio,
+    configure,
+    memory_needs,
+)
 from aircomp.federation.evaluate import samples_for_test
 from aircomp.federation.experiment import Experiment
-from aircomp.federation.needs import memory_needs
-from aircomp.federation.own import copy_model, idle_parameters, layout_hash, samples_hash
 from aircomp.federation.participation import fewest_active, most_active
-from aircomp.federation.radio import make_link
 from aircomp.federation.round import Transform
 from aircomp.federation.run import OnRound, Parts, Simulation, execute, weights_of
-from aircomp.federation.start import load_start
-from aircomp.federation.state import has_checkpoint
+from aircomp.link import Link, context_for
 from aircomp.measure.scores import accuracy
 from aircomp.quantize.fragment import num_slots
 from aircomp.schemes.base import Scheme, check_devices
+from aircomp.schemes.registry import make_scheme
+from aircomp.schemes.settings import SlotSettings
 
 
 def simulate(
@@ -107,16 +112,22 @@ def simulate(
     data = _dataset(dataset, experiment, data_dir)
     raw = isinstance(dataset, tuple)
     module = build_model(experiment, data) if model is None else _own_model(model, None if raw else data)
-    if experiment.start and not (resume and out is not None and has_checkpoint(Path(out) / "checkpoint")):
-        load_start(module, Path(experiment.start))
+    if experiment.start:
+        _load_start(module, Path(experiment.start), Path(out) if resume and out is not None else None)
     module = module.to(experiment.device)
     partition = partition_of(experiment, data)
     holders, objective = holders_of(experiment, data, partition), Objective()
-    try_on = partial(idle_parameters, seed=experiment.seed, device=experiment.device, num_classes=data.num_classes)
-    flat = FlatModel(module, idle=() if model is None else try_on(module, holders[0], objective))
+    flat = FlatModel(module)
     if model is not None:
+        from aircomp.federation.own import idle_parameters, layout_hash
+
+        where = {"seed": experiment.seed, "device": experiment.device}
+        idle = idle_parameters(module, holders[0], objective, **where, num_classes=data.num_classes)
+        flat = FlatModel(module, idle=idle)
         experiment = experiment.changed(**{"own.layout": layout_hash(flat)})
     if dataset is not None:
+        from aircomp.federation.own import samples_hash
+
         experiment = experiment.changed(**{"own.samples": samples_hash(holders, samples_for_test(data))})
     length = experiment.fragment_length
     if experiment.uplink.name != "ideal" and flat.num_params < length:
@@ -180,7 +191,11 @@ def partition_of(experiment: Experiment, data: ImageData) -> Partition:
 
 def holders_of(experiment: Experiment, data: ImageData, partition: Partition) -> dict[int, Samples]:
     """Return what devices and base station train on."""
-    augment = random_crop_flip if experiment.data.augment else None
+    augment = None
+    if experiment.data.augment:
+        from aircomp.data.augment import random_crop_flip
+
+        augment = random_crop_flip
     rows = dict(enumerate(partition.devices)) | {BASE_STATION: partition.base_station}
     tensors = (data.train_images, data.train_labels)
     return {holder: TensorSamples(tensors, own, augment) for holder, own in rows.items() if len(own)}
@@ -197,5 +212,72 @@ def build_model(experiment: Experiment, data: ImageData) -> nn.Module:
 
 def _own_model(model: nn.Module, data: ImageData | None) -> nn.Module:
     """Return a copy of a user's own model; behind a normalisation for a dataset that says what its pixels are like."""
+    from aircomp.federation.own import copy_model
+
     copied = copy_model(model)
     return copied if data is None else models.Normalized(models.Normalize(data.pixel_mean, data.pixel_std), copied)
+
+
+def _load_start(module: nn.Module, start: Path, resumed: Path | None) -> None:
+    """Begin with a trained model, but where a run goes on that has a checkpoint."""
+    from aircomp.federation.checkpoint import has_checkpoint
+    from aircomp.federation.start import load_start
+
+    if resumed is None or not has_checkpoint(resumed / "checkpoint"):
+        load_start(module, start)
+
+
+def make_link(
+    experiment: Experiment,
+    slot_layers: Int[Tensor, " slots"] | None,
+    *,
+    shapes: tuple[tuple[int, ...], ...] | None = None,
+    uplink: Scheme | None = None,
+    channel: Channel | None = None,
+    rule: Rule | None = None,
+    decoder: Decoder | None = None,
+) -> Link:
+    """Return what an experiment sends over; parts of the user's own take the place of those that its settings name.
+
+    Args:
+        experiment: The settings.
+        slot_layers: The parameter tensor of each fragment.
+        shapes: The shapes of those tensors.
+        uplink: A scheme.
+        channel: A channel.
+        rule: An aggregation rule.
+        decoder: A decoder on the digital link.
+    """
+    air = channel or make_channel(experiment.channel, experiment.power)
+    context = context_for(
+        air,
+        slot_layers,
+        shapes,
+        readout=experiment.aggregate.readout,
+        seed=experiment.seed,
+        device=experiment.device,
+        include_base_station=experiment.server.include_base_station,
+    )
+    settings = experiment.aggregate
+    scheme = uplink
+    if decoder is not None:
+        from aircomp.schemes.digital.counting import with_decoder  # other schemes need no digital link
+
+        scheme = with_decoder(decoder, experiment.own.decoder, experiment.uplink, context)
+    elif scheme is None:
+        scheme = make_scheme(experiment.uplink, context)
+    return Link(
+        scheme,
+        air,
+        rule or settings.rule,
+        keep=settings.keep if isinstance(settings, TrimmedRule) else 1.0,
+        readout=settings.readout,
+        seed=experiment.seed,
+        cap=experiment.power.cap,
+        budget=None if uplink is None else (experiment.fragment_length, _slot_uses(experiment)),
+    )
+
+
+def _slot_uses(experiment: Experiment) -> int:
+    """Return the real channel uses of a slot of the digital link, at whose cost schemes are compared."""
+    return getattr(experiment.uplink, "codeword_length", SlotSettings.model_fields["codeword_length"].default)

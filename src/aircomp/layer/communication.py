@@ -18,7 +18,7 @@ from torch import Tensor
 import aircomp
 from aircomp.common.artefact import read_json, write_json
 from aircomp.common.checks import check_choice, check_path, check_type
-from aircomp.common.snr import SnrReference
+from aircomp.common.radio import SnrReference
 from aircomp.common.tensors import check_device, check_tensor, expect_tensor, read_tensors, tensor_hash, write_tensors
 from aircomp.decoders.base import Decoded, Known, check_codebook
 from aircomp.decoders.net.base import Net, NetDecoder, NetState, make_net

@@ -25,7 +25,7 @@ from torch import Tensor
 from aircomp.aggregation.settings import Readout
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.signal import Signal, slot_blocks
-from aircomp.common.snr import SnrReference
+from aircomp.common.radio import SnrReference
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.measure.metrics import vector_nmse
 from aircomp.schemes.outputs import Mean, Output

@@ -32,10 +32,9 @@ from aircomp.channel.signal import Signal, slot_blocks
 from aircomp.common import rng as rngs
 from aircomp.encode.turns import Turns, take_turns
 from aircomp.errors import ConfigError
-from aircomp.quantize.codebook import build
+from aircomp.quantize.codebook import build, lookup, nearest
 from aircomp.quantize.compress import COMPRESSORS
 from aircomp.quantize.fragment import num_slots, split
-from aircomp.quantize.nearest import lookup, nearest
 from aircomp.schemes.base import (
     Broadcast,
     Memory,

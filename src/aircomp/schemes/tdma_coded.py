@@ -21,9 +21,8 @@ from aircomp.decoders.viterbi import viterbi
 from aircomp.encode.convolutional import GENERATORS, MEMORY, PARITY, encode, num_symbols, parity, taps
 from aircomp.encode.turns import take_turns
 from aircomp.errors import ConfigError
-from aircomp.quantize.codebook import build
+from aircomp.quantize.codebook import build, lookup, nearest
 from aircomp.quantize.fragment import join, num_slots, split
-from aircomp.quantize.nearest import lookup, nearest
 from aircomp.schemes.base import (
     Broadcast,
     Memory,

@@ -24,7 +24,7 @@ from aircomp.common.artefact import config_hash, read_json, read_toml, write_jso
 from aircomp.common.checks import describe
 from aircomp.common.interrupt import deferred
 from aircomp.common.results import Row, plain
-from aircomp.data.images import data_directory, locate
+from aircomp.data.files import data_directory, locate
 from aircomp.engines.pool import workers
 from aircomp.errors import AirCompError, ArtefactError
 from aircomp.federation.experiment import load_experiment

@@ -12,7 +12,7 @@ from aircomp.common.artefact import read_json, write_json
 from aircomp.common.outdir import open_directory
 from aircomp.common.results import Row, write_result
 from aircomp.common.tensors import check_device
-from aircomp.data.images import check_there
+from aircomp.data.files import check_there
 from aircomp.errors import ArtefactError
 from aircomp.federation.experiment import load_experiment
 from aircomp.report.page import Section, Table, write_figures, write_page

@@ -20,15 +20,13 @@ from aircomp.device.corrupt import Attack, attack_of, corrupt, corrupted_devices
 from aircomp.device.update import FlatModel
 from aircomp.federation.configure import check_phase, configure
 from aircomp.federation.experiment import Experiment
-from aircomp.federation.radio import make_link
-from aircomp.federation.simulate import build_model
+from aircomp.federation.simulate import build_model, make_link
 from aircomp.layer.communication import CommunicationLayer
 from aircomp.link import Exchange, Link, communicate
 from aircomp.measure.harness import send
 from aircomp.measure.metrics import mean_cosine, quantization_nmse, vector_gain, vector_nmse
-from aircomp.quantize.codebook import build
+from aircomp.quantize.codebook import build, nearest
 from aircomp.quantize.fragment import join, num_slots
-from aircomp.quantize.nearest import nearest
 from aircomp.quantize.settings import QuantizeSettings
 from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.digital.composite import CompositePilot

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from aircomp.common.checks import check_callable
 from aircomp.common.rng import fixed_generator
-from aircomp.quantize.codebook import Quantizer
-from aircomp.quantize.nearest import nearest
+from aircomp.quantize.codebook import Quantizer, nearest
 
 _SLOTS, _FRAGMENT = 200, 6
 

@@ -9,7 +9,7 @@ from jaxtyping import Complex
 from torch import Tensor
 
 from aircomp.common.checks import check_callable, check_methods
-from aircomp.common.gains import GainModel
+from aircomp.common.radio import GainModel
 from aircomp.common.rng import fixed_generator
 from aircomp.decoders.base import Decoded
 from aircomp.decoders.fading.receiver import Receiver, Reception

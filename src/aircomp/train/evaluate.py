@@ -12,13 +12,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.channel.awgn import Awgn, superpose
+from aircomp.channel.awgn import Awgn, noise_variance, superpose
 from aircomp.channel.settings import HIGHEST_SNR_DB, LOWEST_SNR_DB
-from aircomp.channel.snr import noise_variance
 from aircomp.common import rng as rngs
 from aircomp.common.checks import check_choice, check_number, check_numbers, check_path, check_type
+from aircomp.common.radio import SnrReference
 from aircomp.common.results import Row
-from aircomp.common.snr import SnrReference
 from aircomp.common.tensors import check_device, moved
 from aircomp.common.threads import one_thread
 from aircomp.decoders.amp.posterior import Posterior

@@ -18,8 +18,7 @@ from aircomp.common import rng as rngs
 from aircomp.common.memory import check_memory
 from aircomp.decoders.side import STRENGTH
 from aircomp.errors import ArtefactError, ConfigError
-from aircomp.quantize.codebook import build, codeword_order
-from aircomp.quantize.nearest import nearest
+from aircomp.quantize.codebook import build, codeword_order, nearest
 from aircomp.quantize.settings import QuantizeSettings
 from aircomp.train.fragments import FragmentRound, load_round, round_files, saved_order
 from aircomp.train.recipe import (

@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aircomp.channel.awgn import add_noise, superpose
-from aircomp.channel.snr import noise_variance
+from aircomp.channel.awgn import add_noise, noise_variance, superpose
 from aircomp.common import rng as rngs
 from aircomp.decoders.estimate.pilot import PilotEstimator
 from aircomp.decoders.net.gamp_net import GampNet, NetOutput, rates_of_slots

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aircomp.common.gains import GainModel
+from aircomp.common.radio import GainModel
 from aircomp.decoders.fading import blind
 from aircomp.decoders.fading import receiver as receiver_module
 from aircomp.decoders.fading.blind import Blind

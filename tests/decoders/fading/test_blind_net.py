@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aircomp.common.gains import GainModel
 from aircomp.common.packing import pack
+from aircomp.common.radio import GainModel
 from aircomp.decoders.fading.blind import Blind
 from aircomp.decoders.fading.blind_net import LAYERS, BlindNet, features
 from aircomp.decoders.fading.multisource import Schedule, towards_sum

@@ -5,7 +5,7 @@ import torch
 
 from aircomp.channel.fading import Fading
 from aircomp.channel.settings import ChannelSettings, PowerSettings
-from aircomp.common.gains import GainModel
+from aircomp.common.radio import GainModel
 from aircomp.decoders.amp.slab import start_activity
 from aircomp.decoders.fading import md_aircomp as module
 from aircomp.decoders.fading.md_aircomp import MdAirComp

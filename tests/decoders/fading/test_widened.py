@@ -8,8 +8,8 @@ import torch
 
 from aircomp.channel.fading import Fading
 from aircomp.channel.settings import ChannelSettings, PowerSettings
-from aircomp.common.gains import GainModel
 from aircomp.common.packing import unpack
+from aircomp.common.radio import GainModel
 from aircomp.decoders.amp.steps import PreparedCodebook, iterate
 from aircomp.decoders.fading import widened as module
 from aircomp.decoders.fading.count_weights import CountTable

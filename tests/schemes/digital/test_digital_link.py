@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from aircomp.aggregation.readout import not_shrunk, towards_sum
 from aircomp.aggregation.rules import aggregate, aggregator_names
-from aircomp.channel.awgn import Awgn, add_noise, superpose
-from aircomp.channel.snr import noise_variance
+from aircomp.channel.awgn import Awgn, add_noise, noise_variance, superpose
 from aircomp.decoders.amp.gamp import Gamp
 from aircomp.decoders.rounding import round_to_sum
 from aircomp.device.feedback import remember
@@ -17,9 +16,8 @@ from aircomp.device.settings import FeedbackSettings
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.link import Link, broadcast, carry, communicate, encode, sound
-from aircomp.quantize.codebook import build
+from aircomp.quantize.codebook import build, nearest
 from aircomp.quantize.fragment import split
-from aircomp.quantize.nearest import nearest
 from aircomp.quantize.settings import QuantizeSettings
 from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.cost import dry_run

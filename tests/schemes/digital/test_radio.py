@@ -8,7 +8,7 @@ from aircomp.channel.base import make_channel
 from aircomp.channel.fading import Fading
 from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.cli.flags import with_full_names
-from aircomp.common.gains import GainModel
+from aircomp.common.radio import GainModel
 from aircomp.decoders.base import Decoded
 from aircomp.decoders.fading.receiver import joined
 from aircomp.encode.codebook import sent_counts

@@ -8,7 +8,7 @@ With short codewords the slots whose counts do not fit are decoded once more (`a
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.common.snr import SnrReference
+from aircomp.common.radio import SnrReference
 from aircomp.decoders.amp.repair import repair
 from aircomp.decoders.base import BaseDecoder, Decoded, Observation, check_codebook
 from aircomp.decoders.estimate.pilot import PilotEstimator

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.common import rng as rngs
-from aircomp.common.snr import SnrReference
+from aircomp.common.radio import SnrReference
 from aircomp.decoders.amp.prior import reach_for
 from aircomp.decoders.amp.steps import MIN_NOISE, PreparedCodebook, iterate
 from aircomp.decoders.base import BaseDecoder, Decoded, Observation, check_codebook, check_received

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.common.checks import check_choice
-from aircomp.common.snr import SnrReference
+from aircomp.common.radio import SnrReference
 from aircomp.common.threads import even_slices, spread
 from aircomp.decoders.amp.prior import reach_for, variance
 from aircomp.decoders.amp.steps import MIN_NOISE, AmpState, PreparedCodebook, iterate

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from aircomp.common.gains import GainModel
+from aircomp.common.radio import GainModel
 from aircomp.decoders.base import MAX_DEVICES, Decoded
 from aircomp.decoders.fading.count_weights import CountTable, largest_count
 from aircomp.decoders.fading.multisource import Found, Schedule, multisource_amp

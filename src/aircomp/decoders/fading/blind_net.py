@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aircomp.common.gains import GainModel
+from aircomp.common.radio import GainModel
 from aircomp.decoders.fading.multisource import Schedule
 from aircomp.decoders.settings import BlindSettings
 

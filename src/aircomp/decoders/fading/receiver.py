@@ -13,11 +13,18 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
-from aircomp.common.gains import GainModel
+from aircomp.common.radio import GainModel
 from aircomp.common.tensors import all_finite
-from aircomp.decoders.base import MAX_DEVICES, Decoded, check_num_active, check_popularity, check_unit_norm
+from aircomp.decoders.base import (
+    MAX_DEVICES,
+    Decoded,
+    check_groups,
+    check_num_active,
+    check_popularity,
+    check_unit_norm,
+)
 from aircomp.decoders.rounding import conclude
-from aircomp.decoders.side import FIRST_ITERATIONS, check_groups, slot_rates
+from aircomp.decoders.side import FIRST_ITERATIONS, slot_rates
 from aircomp.errors import ConfigError, ShapeError
 
 CHUNK = 256

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-from aircomp.common.gains import GainModel
 from aircomp.common.packing import unpack
+from aircomp.common.radio import GainModel
 from aircomp.decoders.amp.steps import MAX_STATE, MIN_NOISE
 from aircomp.decoders.base import Decoded
 from aircomp.decoders.estimate.pilot import PILOT_SLOTS, PilotEstimator

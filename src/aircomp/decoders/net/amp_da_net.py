@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
-from aircomp.common.snr import SnrReference
+from aircomp.common.radio import SnrReference
 from aircomp.common.threads import spread
 from aircomp.decoders.base import Decoded, Observation, PerCodeword, PerUse, check_codebook, check_received
 from aircomp.decoders.heard import hear, noise_per_slot

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aircomp.common.snr import SnrReference
+from aircomp.common.radio import SnrReference
 from aircomp.decoders.base import BaseDecoder, PerCodeword, PerUse
 from aircomp.decoders.settings import AmpDaNetSettings, GampNetSettings
 

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aircomp.common import rng as rngs
-from aircomp.common.snr import SnrReference
+from aircomp.common.radio import SnrReference
 from aircomp.common.threads import even_slices, spread, whole_cores
 from aircomp.decoders.amp.prior import reach_for
 from aircomp.decoders.amp.steps import MIN_NOISE, AmpState, PreparedCodebook, start

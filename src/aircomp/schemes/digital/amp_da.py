@@ -5,7 +5,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.common.snr import SnrReference
+from aircomp.common.radio import SnrReference
 from aircomp.decoders.amp.amp_da import AmpDa
 from aircomp.decoders.base import Decoder
 from aircomp.decoders.settings import AmpDaSettings

@@ -23,8 +23,8 @@ from aircomp.encode.own_pilots import first_of_blocks
 from aircomp.encode.pilots import data_slots
 from aircomp.encode.schedule import leave_out
 from aircomp.errors import ConfigError
+from aircomp.quantize.codebook import lookup
 from aircomp.quantize.fragment import num_slots
-from aircomp.quantize.nearest import lookup
 from aircomp.schemes.base import Broadcast, Memory, Private, Sent
 from aircomp.schemes.digital.link import Digital, DigitalPrivate, choose_codewords, counts_of, estimate_snr_db
 from aircomp.schemes.digital.received import check_even

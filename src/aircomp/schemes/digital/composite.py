@@ -15,8 +15,8 @@ from jaxtyping import Float, Inexact, Int
 from torch import Tensor
 
 from aircomp.channel.base import AtReceiver
-from aircomp.common.gains import GainModel
 from aircomp.common.packing import pack
+from aircomp.common.radio import GainModel
 from aircomp.decoders.base import Decoded
 from aircomp.decoders.fading.blind import Blind
 from aircomp.decoders.fading.receiver import Reception, joined

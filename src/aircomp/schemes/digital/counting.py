@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.common import rng as rngs
+from aircomp.common.radio import SnrReference
 from aircomp.common.settings import Settings
-from aircomp.common.snr import SnrReference
 from aircomp.decoders.base import Decoder
 from aircomp.encode.codebook import make_codebook
 from aircomp.errors import ConfigError

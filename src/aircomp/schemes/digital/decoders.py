@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.common.checks import check_choice
+from aircomp.common.radio import SnrReference
 from aircomp.common.settings import Settings
-from aircomp.common.snr import SnrReference
 from aircomp.common.tensors import check_tensor
 from aircomp.decoders.base import Decoder
 from aircomp.decoders.simple import Genie

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from aircomp.common.snr import SnrReference
+from aircomp.common.radio import SnrReference
 from aircomp.decoders.amp.gamp import Gamp
 from aircomp.decoders.base import Decoder
 from aircomp.decoders.settings import GampSettings

@@ -38,9 +38,8 @@ from aircomp.encode.codebook import count, sent_counts
 from aircomp.encode.signal import Codewords
 from aircomp.errors import ConfigError
 from aircomp.measure import metrics
-from aircomp.quantize.codebook import Quantizer, build
+from aircomp.quantize.codebook import Quantizer, build, lookup, nearest
 from aircomp.quantize.fragment import join, split
-from aircomp.quantize.nearest import lookup, nearest
 from aircomp.schemes.base import NOISE_VAR, Broadcast, Memory, Private, Scheme, SchemeContext, Sent, in_phase, new_seed
 from aircomp.schemes.outputs import Counts
 from aircomp.schemes.settings import InformedSettings, QuantizedSettings

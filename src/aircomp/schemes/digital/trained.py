@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.common.checks import check_type
+from aircomp.common.radio import SnrReference
 from aircomp.common.settings import Settings
-from aircomp.common.snr import SnrReference
 from aircomp.decoders.base import Decoder
 from aircomp.errors import ConfigError
 from aircomp.layer.communication import CommunicationLayer, fitting_layer

@@ -1,6 +1,13 @@
-"""What is known of gains beforehand: one value for channels that draw them and for receivers that are planned for them."""
+"""What the channel shares with schemes and with the receivers that are planned for it."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+SnrReference = Literal["round", "slot", "transmit"]
+"""The mean received power of the round, that of each slot, or the power that devices transmit.
+
+To a receiver the last is like the first: one noise variance for the whole round.
+"""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Everything between two rounds as one explicit value, and its checkpoint on disk.
+"""The state between two rounds on disk.
 
 A checkpoint is one commit point, `state.safetensors`, replaced atomically. Error memories lie beside it, one file for
 each device that has taken part, written only when they changed: with a thousand devices a round writes the active ones.
@@ -7,49 +7,23 @@ each device that has taken part, written only when they changed: with a thousand
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jaxtyping import Float
+import torch
 from torch import Tensor
 
-from aircomp.common.tensors import expect_tensor, on_disk, read_metadata, read_tensors, write_tensors
+from aircomp.common.tensors import expect_tensor, read_metadata, read_tensors, write_tensors
+from aircomp.device.update import FlatModel
 from aircomp.errors import ArtefactError
+from aircomp.federation.round import FederationState
 from aircomp.server.step import ServerState
 
 UPLINK = "uplink."
 """What the names of an uplink's own tensors begin with."""
+FIXED = "fixed.safetensors"
+"""File with what training does not move: frozen parameters, counters."""
 REMEDY = "start anew with --overwrite"
-
-
-MEMORIES_IN_RAM = 2**29
-"""Bytes of error memories up to which all of them stay in RAM."""
-
-
-@dataclass(frozen=True)
-class FederationState:
-    """The federation after `rounds_done` rounds. Generators are derived, so there is no random state to keep."""
-
-    rounds_done: int
-    weights: Float[Tensor, " params"]
-    buffers: Float[Tensor, " buffers"]
-    """The global model's buffers (running statistics)."""
-    server: ServerState
-    memories: Mapping[int, Float[Tensor, " params"]] = field(default_factory=dict)
-    """Error memory of the devices that have taken part."""
-    local_buffers: Mapping[int, Float[Tensor, " buffers"]] = field(default_factory=dict)
-    """Buffers of the devices that have taken part, where buffers stay local."""
-    uplink_memory: Mapping[str, Tensor] = field(default_factory=dict)
-    """What the uplink remembers of the last round that had one."""
-    side_information: tuple[str, ...] = ()
-    """What reached the base station outside the radio in the last round that had one."""
-
-
-def keep_memory(memories: dict[int, Tensor], device: int, memory: Float[Tensor, " params"]) -> None:
-    """Set a device's error memory: in a file if all of them would take more than `MEMORIES_IN_RAM`."""
-    number = len(memories.keys() | {device})
-    memories[device] = on_disk(memory) if number * memory.nbytes > MEMORIES_IN_RAM else memory
 
 
 def save_checkpoint(directory: Path, state: FederationState, previous: FederationState | None, identity: str) -> None:
@@ -179,3 +153,20 @@ def _remove_stale(directory: Path, used: set[str]) -> None:
     for path in directory.glob("memory_*.safetensors"):
         if path.name not in used:
             path.unlink(missing_ok=True)
+
+
+def save_fixed(checkpoint: Path, model: FlatModel) -> None:
+    """Write what training does not move, once, at the start of a run."""
+    if fixed := model.fixed():
+        write_tensors(checkpoint / FIXED, {name: tensor.clone() for name, tensor in fixed.items()})
+
+
+@torch.no_grad()
+def load_fixed(checkpoint: Path, model: FlatModel) -> None:
+    """Give a resumed run the frozen values that it began with, wherever the module's own come from."""
+    if not (fixed := model.fixed()):
+        return
+    path = checkpoint / FIXED
+    saved, _ = read_tensors(path)
+    for name, tensor in fixed.items():
+        tensor.copy_(expect_tensor(path, saved, name, tensor.dtype, tensor.shape, REMEDY, finite=False))
