@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -20,6 +20,9 @@ from aircomp.federation.experiment import Experiment
 from aircomp.layer.zoo import PAPER
 from aircomp.measure.fields import columns_of
 from aircomp.schemes.settings import SchemeSettings
+
+if TYPE_CHECKING:
+    from aircomp.report.explain import Look
 
 
 class Radio(Settings):
@@ -94,14 +97,13 @@ def run(args: Sequence[str]) -> None:
     command = _without_output(args)
     with output_directory(options.out, "explain") as out, open_directory(out, "explain", overwrite=options.overwrite):
         if options.uplink == PLANNED:
-            rows, page = _planned(options, out, command, config)
-        elif faded:
-            rows, page = _faded(options, experiment, out, command, config)
+            look = _planned(options)
         else:
-            rows, page = _layer_by_layer(options, out, command, config)
-        results.write_result(out / "result.json", "explain", config, options.seed, rows)
-    shown = "one slot, device by device" if faded else "one slot, layer by layer"
-    print_table("one round, stage by stage" if options.uplink == PLANNED else shown, rows, columns_of(rows[0]))
+            look = _faded(options, experiment) if faded else _layer_by_layer(options)
+        page = look.write(out, command, config)
+        results.write_result(out / "result.json", "explain", config, options.seed, look.rows)
+    what = "round" if options.uplink == PLANNED else "slot"
+    print_table(f"one {what}, {look.table.lower()}", look.rows, columns_of(look.rows[0]))
     print(page)
 
 
@@ -141,11 +143,9 @@ def _experiment(options: Options) -> Experiment:
     return default_scheme(Experiment(uplink=SchemeSettings(name=name), channel=air, power=options.radio.power), given)
 
 
-def _layer_by_layer(
-    options: Options, out: Path, command: str, config: dict[str, Any]
-) -> tuple[list[dict[str, Any]], Path]:
+def _layer_by_layer(options: Options) -> "Look":
     from aircomp.layer.communication import CommunicationLayer
-    from aircomp.report.explain import rows_of, trace_slot, write_explanation
+    from aircomp.report.explain import Look, figures_of, rows_of, trace_slot
     from aircomp.schemes.digital.drawn import drawn_choices
 
     layer = CommunicationLayer.load(options.layer or PAPER)
@@ -158,11 +158,12 @@ def _layer_by_layer(
         "explains more of what the antenna received. Row 0 of the table is the start."
     )
     trace = trace_slot(layer, chosen, popularity, snr_db=options.snr_db, slot=options.slot, seed=options.seed)
-    return rows_of(trace), write_explanation(trace, out, text=text, command=command, config=config)
+    heading = "One slot, layer by layer"
+    return Look("Inside the decoder", heading, text, "Layer by layer", rows_of(trace), figures_of(trace))
 
 
-def _planned(options: Options, out: Path, command: str, config: dict[str, Any]) -> tuple[list[dict[str, Any]], Path]:
-    from aircomp.report.explain import planned_round, write_plan
+def _planned(options: Options) -> "Look":
+    from aircomp.report.explain import Look, planned_round
 
     rows, nmse = planned_round(snr_db=options.snr_db, num_active=options.num_active, seed=options.seed)
     text = (
@@ -170,13 +171,12 @@ def _planned(options: Options, out: Path, command: str, config: dict[str, Any]) 
         f"transmit SNR of {options.snr_db:g} dB. The base station plans the stages of a round by the noise of those before. "
         f"Modulo stages come where one device alone is heard well. The error of the mean in this round is {nmse:.3g}."
     )
-    return rows, write_plan(rows, out, text=text, command=command, config=config)
+    return Look("The plan of a round", "One round, stage by stage", text, "Stage by stage", rows)
 
 
-def _faded(
-    options: Options, experiment: Experiment, out: Path, command: str, config: dict[str, Any]
-) -> tuple[list[dict[str, Any]], Path]:
-    from aircomp.report.faded import look_at_slot, rows_of, write_faded
+def _faded(options: Options, experiment: Experiment) -> "Look":
+    from aircomp.report.explain import Look
+    from aircomp.report.faded import figures_of, look_at_slot, rows_of
     from aircomp.schemes.digital.drawn import hear_round
 
     assert isinstance(experiment.channel, BlockFadingSettings)
@@ -191,4 +191,5 @@ def _faded(
         f"devices the receiver {receiver} thought had sent each codeword. In the whole round it is right about "
         f"{slot.round_accuracy:.0%} of the counts."
     )
-    return rows_of(slot), write_faded(slot, out, text=text, command=command, config=config)
+    heading = "One slot behind fading"
+    return Look("Inside a faded slot", heading, text, "Device by device", rows_of(slot), figures_of(slot))

@@ -143,19 +143,24 @@ def rows_of(trace: Trace) -> list[Row]:
     ]
 
 
-def write_explanation(trace: Trace, out: Path, *, text: str, command: str, config: dict[str, Any]) -> Path:
-    """Write the page."""
-    rows = rows_of(trace)
-    section = Section(
-        "One slot, layer by layer",
-        text,
-        figures_of(trace),
-        (table_of("Layer by layer", rows, list(rows[0])),),
-        (command,),
-        {"result.json": "result.json"},
-        config,
-    )
-    return write_page(out / "report.html", "Inside the decoder", [section])
+@dataclass(frozen=True)
+class Look:
+    """What a page shows of a slot or a round."""
+
+    title: str
+    heading: str
+    text: str
+    table: str
+    """The title of the numbers behind the figures."""
+    rows: list[Row]
+    figures: tuple[Figure, ...] = ()
+
+    def write(self, out: Path, command: str, config: dict[str, Any]) -> Path:
+        """Write the page."""
+        tables = (table_of(self.table, self.rows, list(self.rows[0])),)
+        links = {"result.json": "result.json"}
+        section = Section(self.heading, self.text, self.figures, tables, (command,), links, config)
+        return write_page(out / "report.html", self.title, [section])
 
 
 def most_telling(truth: Int[Tensor, " codewords"], suspicion: Float[Tensor, " codewords"]) -> list[int]:
@@ -193,12 +198,3 @@ def planned_round(*, snr_db: float, num_active: int, seed: int) -> tuple[list[Ro
         )
     ]
     return rows, sent.nmse
-
-
-def write_plan(rows: list[Row], out: Path, *, text: str, command: str, config: dict[str, Any]) -> Path:
-    """Write the page."""
-    table = table_of("Stage by stage", rows, list(rows[0]))
-    section = Section(
-        "One round, stage by stage", text, (), (table,), (command,), {"result.json": "result.json"}, config
-    )
-    return write_page(out / "report.html", "The plan of a round", [section])

@@ -1,8 +1,6 @@
 """A look at one slot behind fading: how the devices' signals arrive, who is silent, and what the receiver makes of it."""
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Complex, Float, Int
@@ -13,8 +11,7 @@ from aircomp.channel.signal import slot_blocks
 from aircomp.common.results import Row
 from aircomp.report.explain import most_telling
 from aircomp.report.figures import bars, scatter
-from aircomp.report.page import Figure, Section, write_page
-from aircomp.report.rows import table_of
+from aircomp.report.page import Figure
 from aircomp.schemes.digital.drawn import CODEWORD_LENGTH, FadedRound
 
 GRID = 12
@@ -136,18 +133,3 @@ def rows_of(slot: FadedSlot) -> list[Row]:
         }
         for k, j in enumerate(chosen.tolist())
     ]
-
-
-def write_faded(slot: FadedSlot, out: Path, *, text: str, command: str, config: dict[str, Any]) -> Path:
-    """Write the page."""
-    rows = rows_of(slot)
-    section = Section(
-        "One slot behind fading",
-        text,
-        figures_of(slot),
-        (table_of("Device by device", rows, list(rows[0])),),
-        (command,),
-        {"result.json": "result.json"},
-        config,
-    )
-    return write_page(out / "report.html", "Inside a faded slot", [section])
