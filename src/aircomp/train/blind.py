@@ -32,9 +32,8 @@ from aircomp.errors import ArtefactError
 from aircomp.layer.blind_net import BlindLayer, BlindNetworks
 from aircomp.measure.harness import send
 from aircomp.measure.metrics import count_accuracy
-from aircomp.train.batches import blocks, choose_slots
 from aircomp.train.entry import RunOptions, train_on
-from aircomp.train.fragments import load_round
+from aircomp.train.fragments import load_round, round_name
 from aircomp.train.loop import Loss, Training
 from aircomp.train.recipe import BLIND_PRESETS as PRESETS
 from aircomp.train.recipe import BlindTrainingSettings
@@ -103,15 +102,8 @@ class _BlindTraining(Training[BlindNetworks, BlindLayer, FadedBatch, SavedRound]
     def told(self, saved: SavedRound) -> Tensor:
         return saved.popularity
 
-    def draw(self, number: int, slots: Tensor, rng: torch.Generator) -> FadedBatch:
-        return draw_batch(self.rounds.train[number], slots, self.settings, rng=rng)
-
-    def validation_batches(self, *, rng: torch.Generator) -> list[FadedBatch]:
-        """Draw slots and channels once."""
-        data, rounds = self.settings.data, self.rounds.validation
-        slots = choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng)
-        plan = blocks(slots, data.batch_slots, rng=rng)
-        return [draw_batch(rounds[number], chosen, self.settings, rng=rng) for number, chosen in plan]
+    def draw(self, rounds: Sequence[SavedRound], number: int, slots: Tensor, rng: torch.Generator) -> FadedBatch:
+        return draw_batch(rounds[number], slots, self.settings, rng=rng)
 
     def loss(self, batch: FadedBatch, rng: torch.Generator) -> Loss:
         found, truth = decode_batch(self.model, batch, rng=rng)
@@ -158,7 +150,7 @@ def load_saved_rounds(directories: Sequence[Path], settings: BlindTrainingSettin
 
 def _load(path: Path) -> SavedRound:
     saved = arrange(load_round(path), "popularity", rng=rngs.fixed_generator("codeword order"))
-    return SavedRound(f"{path.resolve().parent.name}/{path.stem}", saved.indices, saved.popularity)
+    return SavedRound(round_name(path), saved.indices, saved.popularity)
 
 
 def draw_batch(

@@ -26,9 +26,8 @@ from aircomp.decoders.analog_code import Heard
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.layer.analog_code import AnalogCode, AnalogNetworks
 from aircomp.quantize.levels import layer_energies, layer_gains
-from aircomp.train.batches import blocks, choose_slots
 from aircomp.train.entry import RunOptions, train_on
-from aircomp.train.fragments import load_round
+from aircomp.train.fragments import load_round, round_name
 from aircomp.train.loop import Loss, Training
 from aircomp.train.recipe import CODE_PRESETS as PRESETS
 from aircomp.train.recipe import CodeRoundsSettings, CodeSettings
@@ -98,18 +97,16 @@ class _CodeTraining(Training[AnalogNetworks, AnalogCode, CodeBatch, CodeRound]):
     def told(self, saved: CodeRound) -> Tensor:
         return saved.own
 
-    def draw(self, number: int, slots: Tensor, rng: torch.Generator) -> CodeBatch:
-        return draw_batch(self.rounds.train, number, slots, self.settings.data, rng=rng)
+    def draw(self, rounds: Sequence[CodeRound], number: int, slots: Tensor, rng: torch.Generator) -> CodeBatch:
+        return draw_batch(rounds, number, slots, self.settings.data, rng=rng)
 
     def validation_batches(self, *, rng: torch.Generator) -> list[CodeBatch]:
-        """Draw slots once, and spread SNRs evenly over the range."""
-        data, rounds = self.settings.data, self.rounds.validation
-        slots = choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng)
-        plan, found = blocks(slots, data.batch_slots, rng=rng), []
-        for place, (number, chosen) in enumerate(plan):
-            snr_db = data.snr_db((place + 0.5) / len(plan))
-            found.append(replace(draw_batch(rounds, number, chosen, data, rng=rng), snr_db=snr_db))
-        return found
+        """Draw batches once, and spread SNRs evenly over the range."""
+        found = super().validation_batches(rng=rng)
+        shares = ((place + 0.5) / len(found) for place in range(len(found)))
+        return [
+            replace(batch, snr_db=self.settings.data.snr_db(share)) for batch, share in zip(found, shares, strict=True)
+        ]
 
     def loss(self, batch: CodeBatch, rng: torch.Generator) -> Loss:
         return Loss(error_of_batch(self.model, batch, rng=rng).log())
@@ -161,8 +158,7 @@ def _load(path: Path) -> CodeRound:
     if not energy > 0:
         raise ArtefactError(f"{path}: all fragments are zero; collect it anew")
     gains = gains * energy.rsqrt().to(gains)
-    name = f"{path.resolve().parent.name}/{path.stem}"
-    return CodeRound(name, saved.fragments * gains[:, None], own * gains[:, None], gains)
+    return CodeRound(round_name(path), saved.fragments * gains[:, None], own * gains[:, None], gains)
 
 
 def draw_batch(

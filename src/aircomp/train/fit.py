@@ -85,8 +85,8 @@ class _Training(Training[LayerModel, CommunicationLayer, Batch, TrainingRound]):
     def told(self, saved: TrainingRound) -> Tensor:
         return saved.popularity
 
-    def draw(self, number: int, slots: Tensor, rng: torch.Generator) -> Batch:
-        return draw(self.rounds.train[number], slots, self.settings.data, rng=rng)
+    def draw(self, rounds: Sequence[TrainingRound], number: int, slots: Tensor, rng: torch.Generator) -> Batch:
+        return draw(rounds[number], slots, self.settings.data, rng=rng)
 
     def validation_batches(self, *, rng: torch.Generator) -> list[Batch]:
         return validation_batches(self.rounds.validation, self.settings.data, rng=rng)

@@ -80,6 +80,11 @@ def round_path(directory: Path, index: int) -> Path:
     return directory / f"round_{index:05d}.safetensors"
 
 
+def round_name(path: Path) -> str:
+    """Return directory and file of a round, for the record of what was trained on."""
+    return f"{path.resolve().parent.name}/{path.stem}"
+
+
 def save_round(directory: Path, index: int, fragments: FragmentRound) -> None:
     """Write one round atomically; indices are stored as uint8 where they fit."""
     small = torch.uint8 if fragments.num_codewords <= 256 else torch.int16

@@ -30,7 +30,7 @@ from aircomp.encode.codebook import make_codebook, random_rotation
 from aircomp.encode.energy import PEAK
 from aircomp.encode.joint_code import JointCode, mean_one
 from aircomp.layer.joint_code import JointLayer, untrained
-from aircomp.train.batches import Batch, blocks, choose_slots, draw, make_batch
+from aircomp.train.batches import Batch, draw, make_batch
 from aircomp.train.entry import RunOptions, train_on
 from aircomp.train.loop import Loss, Training
 from aircomp.train.recipe import JOINT_PRESETS as PRESETS
@@ -75,16 +75,8 @@ class _JointTraining(Training[JointCode, JointLayer, Batch, TrainingRound]):
     def told(self, saved: TrainingRound) -> Tensor:
         return saved.popularity
 
-    def draw(self, number: int, slots: Tensor, rng: torch.Generator) -> Batch:
-        return draw(self.rounds.train[number], slots, self.settings.data, rng=rng)
-
-    def validation_batches(self, *, rng: torch.Generator) -> list[Batch]:
-        """Draw slots, devices and SNRs once."""
-        data, rounds = self.settings.data, self.rounds.validation
-        slots = choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng)
-        return [
-            draw(rounds[number], chosen, data, rng=rng) for number, chosen in blocks(slots, data.batch_slots, rng=rng)
-        ]
+    def draw(self, rounds: Sequence[TrainingRound], number: int, slots: Tensor, rng: torch.Generator) -> Batch:
+        return draw(rounds[number], slots, self.settings.data, rng=rng)
 
     def loss(self, batch: Batch, rng: torch.Generator) -> Loss:
         return Loss((error_of_batch(self.model, batch, self.settings.codeword_length, rng=rng) + NEGLIGIBLE).log())

@@ -117,12 +117,8 @@ class Training(ABC, Generic[M, L, B, R]):
         """Return what tells a round from others."""
 
     @abstractmethod
-    def draw(self, number: int, slots: Tensor, rng: torch.Generator) -> B:
-        """Make a batch of some slots of a training round."""
-
-    @abstractmethod
-    def validation_batches(self, *, rng: torch.Generator) -> Sequence[B]:
-        """Make the batches that every epoch is judged by."""
+    def draw(self, rounds: Sequence[R], number: int, slots: Tensor, rng: torch.Generator) -> B:
+        """Make a batch of some slots of one of some rounds."""
 
     @abstractmethod
     def loss(self, batch: B, rng: torch.Generator) -> Any:
@@ -141,13 +137,20 @@ class Training(ABC, Generic[M, L, B, R]):
         """What the record of the training says of its rounds."""
         return {"rounds": self.rounds.names}
 
+    def validation_batches(self, *, rng: torch.Generator) -> Sequence[B]:
+        """Make the batches that every epoch is judged by: drawn once."""
+        data, rounds = self.settings.data, self.rounds.validation
+        slots = choose_slots(rounds, data.validation_samples, data.batch_slots, rng=rng)
+        plan = blocks(slots, data.batch_slots, rng=rng)
+        return [self.draw(rounds, number, chosen, rng) for number, chosen in plan]
+
     def step_slots(self) -> int:
         """Return how many slots make a batch."""
         return self.settings.data.batch_slots
 
     def step(self, number: int, slots: Tensor, rng: torch.Generator) -> Any:
         """Take a step, or a part of one, on some slots of a round; return the terms of its loss."""
-        terms = self.judge(self.draw(number, slots, rng), rng)
+        terms = self.judge(self.draw(self.rounds.train, number, slots, rng), rng)
         descend(self.model, self.optimizer, terms.total, self.recipe.clip_norm, self.gradients)
         return terms
 

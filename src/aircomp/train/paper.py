@@ -150,8 +150,8 @@ class _Training(Training[PaperModel, CommunicationLayer, Block, TrainingRound]):
             found += [Block(batches)] if batches else []
         return found
 
-    def draw(self, number: int, slots: Tensor, rng: torch.Generator) -> Block:
-        data, saved = self.settings.data, self.rounds.train[number]
+    def draw(self, rounds: Sequence[TrainingRound], number: int, slots: Tensor, rng: torch.Generator) -> Block:
+        data, saved = self.settings.data, rounds[number]
         cut = _whole_batches(slots, data.batch_slots)
         shares = torch.rand(len(cut), generator=rng, dtype=torch.float64).tolist()
         return Block([make_batch(saved, s, data.snr_db(share), "slot") for s, share in zip(cut, shares, strict=True)])

@@ -20,7 +20,7 @@ from aircomp.decoders.side import STRENGTH
 from aircomp.errors import ArtefactError, ConfigError
 from aircomp.quantize.codebook import build, codeword_order, nearest
 from aircomp.quantize.settings import QuantizeSettings
-from aircomp.train.fragments import FragmentRound, load_round, round_files, saved_order
+from aircomp.train.fragments import FragmentRound, load_round, round_files, round_name, saved_order
 from aircomp.train.recipe import (
     BatchesSettings,
     Order,
@@ -206,7 +206,7 @@ def deal(rounds: Sequence[R], settings: BatchesSettings, *, rng: torch.Generator
 def _load(path: Path, settings: OrderSettings, seed: int, index: int, place: int) -> TrainingRound:
     """Read round `index` of all, of the directory at `place`."""
     saved, drawn = load_round(path), saved_order(path.parent) == "none"
-    name = f"{path.resolve().parent.name}/{path.stem}"
+    name = round_name(path)
     changed = settings.curvature_aware or settings.num_codewords not in (None, saved.num_codewords)
     as_drawn = settings.order == "none"
     if changed or (as_drawn and not drawn and saved.fragments is not None):
