@@ -120,53 +120,13 @@ def panels(
     y: str,
     title: str,
     alt: str,
-    limits: tuple[float, float] | None = None,
-) -> Figure:
-    """Draw lines in panels beside and below each other, two in a row; a label has one colour in all of them.
-
-    Args:
-        series: Points of each line by its label, by the heading of its panel.
-        x: Heading of the horizontal axes, with the unit.
-        y: Heading of the vertical axes, with the unit.
-        title: What stands above the figure.
-        alt: What it shows, in words.
-        limits: Ends of the vertical axes.
-    """
-    from matplotlib.figure import Figure as Drawing
-
-    labels = list(dict.fromkeys(label for lines in series.values() for label in lines))
-    depth = math.ceil(len(series) / 2)
-    with _style():
-        size = (4.8, 0.6 + 2.0 * depth + 0.2 * len(labels))
-        drawing = Drawing(figsize=size, layout="constrained")
-        grid = drawing.subplots(depth, 2, sharex=True, sharey=True, squeeze=False).flatten()
-        for axes, (heading, lines) in zip(grid, series.items(), strict=False):
-            for label, points in lines.items():
-                _line(axes, labels.index(label), label, _drawable(points, log=False))
-            axes.set_title(_label(heading), fontsize=9)
-            if limits is not None:
-                axes.set_ylim(*limits)
-        for place, axes in enumerate(grid):
-            axes.set(xlabel=_label(x) if place >= len(grid) - 2 else "", ylabel=_label(y) if place % 2 == 0 else "")
-        handles: dict[str, Any] = {}
-        for axes in grid:
-            handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-        drawing.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=1, fontsize=8.5)
-        return Figure(title, svg_of(drawing), alt)
-
-
-def labelled_panels(
-    series: Mapping[str, Mapping[str, Points]],
-    *,
-    x: str,
-    y: str,
-    title: str,
-    alt: str,
-    references: Mapping[str, Mapping[str, Points]],
+    references: Mapping[str, Mapping[str, Points]] | None = None,
     log: bool = False,
     limits: tuple[float, float] | None = None,
 ) -> Figure:
     """Draw lines in panels below each other, over the whole width; every line has its name at its right end.
+
+    Where panels share lines, a line has one colour in all of them.
 
     Args:
         series: Points of each line by its label, by the heading of its panel.
@@ -180,9 +140,11 @@ def labelled_panels(
     """
     from matplotlib.figure import Figure as Drawing
 
+    labels = list(dict.fromkeys(label for lines in series.values() for label in lines))
+    shared = len(labels) < sum(map(len, series.values()))
     with _style():
         # names stand an eighth of an inch apart, so many of them need a higher panel
-        grey = {heading: references.get(heading, {}) for heading in series}
+        grey = {heading: (references or {}).get(heading, {}) for heading in series}
         heights = [max(1.5, 0.14 * (len(lines) + len(grey[heading])) + 0.3) for heading, lines in series.items()]
         # in inches, without a solver: that of matplotlib ends in other bits from process to process
         width, between, above, below = 7.2, 0.4, 0.3, 0.5
@@ -198,7 +160,8 @@ def labelled_panels(
         ).flatten()
         for axes, (heading, lines), height in zip(grid, series.items(), heights, strict=True):
             shown = {label: _drawable(points, log=log) for label, points in lines.items()}
-            for number, (label, points) in enumerate(shown.items()):
+            numbers = [labels.index(label) for label in shown] if shared else range(len(shown))
+            for number, (label, points) in zip(numbers, shown.items(), strict=True):
                 _line(axes, number, label, points)
             for number, (label, points) in enumerate(grey[heading].items()):
                 _reference(axes, number, label, points, log=log)
@@ -210,7 +173,7 @@ def labelled_panels(
             elif limits is not None:
                 axes.set_ylim(*limits)
             axes.set_ylabel(_label(y))
-            colours = [PALETTE[number % len(PALETTE)] for number in range(len(lines))] + [INK] * len(grey[heading])
+            colours = [PALETTE[number % len(PALETTE)] for number in numbers] + [INK] * len(grey[heading])
             _names_at_ends(axes, shown, colours, 0.14 / height)
         grid[-1].set_xlabel(_label(x))
         return Figure(title, svg_of(drawing), alt)

@@ -159,7 +159,7 @@ def panels_of(
         return None
     parts = [f"{family}: {_described(lines)}" for family, lines in shown.items()]
     alt = f"{y} against {x}; {'; '.join(parts)}."
-    return figures.labelled_panels(shown, x=x, y=y, title=title, alt=alt, **axis)
+    return figures.panels(shown, x=x, y=y, title=title, alt=alt, **axis)
 
 
 def _label(row: Row, names: Iterable[str]) -> str:

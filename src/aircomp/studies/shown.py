@@ -5,7 +5,7 @@ from typing import Any
 
 from aircomp.common.results import Row
 from aircomp.measure.fields import label_of
-from aircomp.report.figures import heatmap, panels
+from aircomp.report.figures import heatmap
 from aircomp.report.page import Figure, Table
 from aircomp.report.rows import (
     SHARE,
@@ -13,6 +13,7 @@ from aircomp.report.rows import (
     beside_decoders,
     information_by_snr,
     lines_of,
+    panels_of,
     present,
     series_of,
     table_of,
@@ -160,8 +161,6 @@ def drawing_of(result: Result, asked: Drawing, rows: Sequence[Row]) -> Figure | 
 
 def _panels(asked: Drawing, rows: Sequence[Row], title: str) -> Figure | None:
     """Draw a panel for every value of a field; lines that have one value only stand in all panels."""
-    if not rows:
-        return None
     line = asked.labels[0]
     values = sorted({row[asked.panels] for row in rows})
     single = {row[line] for row in rows} - {row[line] for row in rows if row[asked.panels] != values[0]}
@@ -174,10 +173,8 @@ def _panels(asked: Drawing, rows: Sequence[Row], title: str) -> Figure | None:
         )
         for value in values
     }
-    shown = f"{label_of(asked.panels)} {', '.join(map(str, values))}"
-    alt = f"{title} over {label_of(asked.x)}, a line for each {label_of(line)}; {shown}."
     limits = SHARE if asked.field == "count_accuracy" else None
-    return panels(series, x=label_of(asked.x), y=label_of(asked.field), limits=limits, title=title, alt=alt)
+    return panels_of(series, label_of(asked.x), label_of(asked.field), title, limits=limits)
 
 
 def axis_of(values: Sequence[float], name: str) -> tuple[float, float] | None:
