@@ -2,7 +2,8 @@ r"""Estimates the sum of one digit from each of $K$ devices, received with noise
 
 The digits are $a_k \in \{0, \dots, q-1\}$, so their sum $t = \sum_k a_k$ has $K(q-1)+1$ possible values. Its prior is the
 $K$-fold convolution of the distribution of a digit. The base station receives $y = t + n$ with Gaussian noise. It can
-take the nearest value (`ml`), the most probable one (`map`), or the mean of the posterior (`mean`).
+take the nearest value (`ml`), the most probable one (`map`), the mean of the posterior (`mean`), or the best linear estimate
+(`lmmse`): with the mean $m$ and the variance $v$ of the prior, $m + (y - m)\,v/(v + \sigma^2)$.
 
 Points of a plane are estimated in the same way, with a prior over pairs.
 """
@@ -40,11 +41,13 @@ def estimate_sums(
         heard: Sums with noise; digits are one apart.
         noise_var: The variance of the noise.
         prior: The probability of the sums 0, 1, 2 and so on.
-        estimate: Which of the three estimates.
+        estimate: Which of the four estimates.
     """
     if estimate == "ml" or noise_var <= 0:
         return heard.round().clamp(0, len(prior) - 1)
     values = torch.arange(len(prior), dtype=heard.dtype, device=heard.device)
+    if estimate == "lmmse":
+        return _linear(heard[:, None], noise_var, values[:, None], prior)[:, 0]
     log_prior = prior.clamp(min=1e-30).log().to(heard)
     found = []
     for some in heard.split(max(CHUNK // len(prior), 1)):
@@ -80,7 +83,7 @@ def estimate_points(
         heard: Sums with noise, the column first; on a line there is but the column.
         noise_var: The variance of the noise on each axis.
         prior: The probability of each sum, by row and column.
-        estimate: Which of the three estimates.
+        estimate: Which of the four estimates.
     """
     axes = heard.shape[1]
     last = torch.tensor([prior.shape[1] - 1, prior.shape[0] - 1]).to(heard)[:axes]
@@ -89,6 +92,8 @@ def estimate_points(
     points = (
         torch.cartesian_prod(torch.arange(prior.shape[0]), torch.arange(prior.shape[1])).flip(1)[:, :axes].to(heard)
     )
+    if estimate == "lmmse":
+        return _linear(heard, noise_var, points, prior.flatten())
     likely = prior.flatten() > 1e-12  # corners of the plane that no round ever meets
     points, log_prior = points[likely], prior.flatten()[likely].log().to(heard)
     found = []
@@ -97,3 +102,17 @@ def estimate_points(
         score = log_prior - (points.square().sum(dim=1) - 2 * some @ points.T) / (2 * noise_var)
         found.append(points[score.argmax(dim=1)] if estimate == "map" else score.softmax(dim=1) @ points)
     return torch.cat(found) if found else heard
+
+
+def _linear(
+    heard: Float[Tensor, "numbers axes"],
+    noise_var: float,
+    points: Float[Tensor, "points axes"],
+    prior: Float[Tensor, " points"],
+) -> Float[Tensor, "numbers axes"]:
+    """Return the linear estimates with the least squared error."""
+    shares, known = prior.double().to(points.device), points.double()
+    mean = shares @ known
+    spread = (shares[:, None] * (known - mean)).T @ (known - mean)
+    gain = torch.linalg.solve(spread + noise_var * torch.eye(len(mean)).to(spread), spread)
+    return (mean + (heard.double() - mean) @ gain).to(heard)

@@ -186,7 +186,7 @@ class WholeNumbersSettings(PilotedSettings):
     clip: float = Field(default=2.5, gt=0, le=100)
     """Parameters are clipped at so many times the root mean square of their layer in the base station's own update."""
     estimate: Estimate = "mean"
-    """How a sum is estimated: its posterior mean, its most probable value (map), or the nearest one (ml)."""
+    """How a sum is estimated: its posterior mean, its most probable value (map), the nearest one (ml), linearly (lmmse)."""
 
 
 class BitSlicingSettings(WholeNumbersSettings):
