@@ -52,7 +52,7 @@ from aircomp.schemes.base import (
     remembered,
 )
 from aircomp.schemes.outputs import Mean
-from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round
+from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round, remember
 from aircomp.schemes.registry import scheme
 from aircomp.schemes.settings import LARGEST_PRIME, LatticeLdpcSettings
 
@@ -292,13 +292,12 @@ class LatticeLdpc(MeanScheme):
         mean = of_round.values(sums[: len(devices)] / devices.clamp(min=1)) * (devices > 0)
         if self.context.include_base_station:
             mean = (mean * devices + take(private, of_round.chosen).to(mean)) / (devices + 1)
-        memory = {NOISE_VAR: told.noise_var, NUM_DEVICES: told.num_active}
         found = Mean(
             mean=put(mean, of_round.chosen, broadcast.num_params),
             num_active_hat=told.num_active,
             diagnostics={"words_lost": lost},
         )
-        return found, {name: torch.tensor(value, dtype=torch.float64) for name, value in memory.items()}
+        return found, remember(told)
 
     def _sums(
         self,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -10,7 +11,7 @@ from aircomp.decoders.estimate.heard_pilots import PilotEstimate, hear_pilots
 from aircomp.encode.carrier import Air, Carrier, plan_air
 from aircomp.encode.pilots import pilot_sequence
 from aircomp.quantize.fragment import num_slots
-from aircomp.schemes.base import SchemeContext
+from aircomp.schemes.base import NOISE_VAR, NUM_DEVICES, Memory, SchemeContext
 from aircomp.schemes.settings import PilotedSettings
 
 
@@ -42,3 +43,11 @@ def carrier_of(scheme: Any, air: Air, numbers: int, together: int = 1) -> Carrie
 def hear_devices(heard: Float[Tensor, "slots uses"], air: Air, csi: AtReceiver) -> PilotEstimate:
     """Return what the pilots of every coherence block tell."""
     return hear_pilots(heard, pilot_sequence(air.uses), air.places, csi.slot_blocks(air.slots, air.uses))
+
+
+def remember(told: PilotEstimate) -> Memory:
+    """Return what the next round may depend on: the noise, and how many devices sent."""
+    return {
+        NOISE_VAR: torch.tensor(told.noise_var, dtype=torch.float64),
+        NUM_DEVICES: torch.tensor(told.num_active, dtype=torch.float64),
+    }

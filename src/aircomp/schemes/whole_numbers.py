@@ -25,8 +25,6 @@ from aircomp.errors import ConfigError
 from aircomp.quantize.levels import Levels, layer_scales
 from aircomp.schemes.base import (
     MEAN_ENERGY,
-    NOISE_VAR,
-    NUM_DEVICES,
     Broadcast,
     MeanScheme,
     Memory,
@@ -37,7 +35,7 @@ from aircomp.schemes.base import (
     new_seed,
 )
 from aircomp.schemes.outputs import Mean
-from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round
+from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round, remember
 from aircomp.schemes.settings import WholeNumbersSettings
 
 
@@ -186,8 +184,7 @@ class WholeNumbers(MeanScheme):
         if self.context.include_base_station:
             mean = (mean * devices + take(private.update, of_round.chosen).to(mean)) / (devices + 1)
         found = Mean(mean=put(mean, of_round.chosen, broadcast.num_params), num_active_hat=told.num_active)
-        memory = {NOISE_VAR: told.noise_var, NUM_DEVICES: told.num_active}
-        return found, {name: torch.tensor(value, dtype=torch.float64) for name, value in memory.items()}
+        return found, remember(told)
 
     def _mean_parts(
         self,
