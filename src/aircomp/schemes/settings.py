@@ -200,6 +200,13 @@ class BitSlicingSettings(WholeNumbersSettings):
     """Whether slices of high significance are sent louder, by the noise of the last round."""
 
 
+class ComplementSettings(WholeNumbersSettings):
+    """Options of complement coded modulation."""
+
+    bits: int = Field(default=3, ge=1, le=16)
+    """How many bits a parameter has; each takes a channel use."""
+
+
 class SumCompSettings(WholeNumbersSettings):
     """Options of SumComp."""
 

@@ -1,4 +1,4 @@
-r"""Whole numbers that add up in the air: what `sumcomp` and `bit-slicing` share.
+r"""Whole numbers that add up in the air: what `sumcomp`, `bit-slicing` and `complement-coded` share.
 
     base station: scale of every layer, mean and amplitude of every part (announced)
     devices:      messages [K_a, W] ──► whole numbers ──► parts of each ──► one sent number a part
@@ -6,8 +6,8 @@ r"""Whole numbers that add up in the air: what `sumcomp` and `bit-slicing` share
 
 A part of a whole number is a whole number again, and the number is the sum of its parts times their weights. So sums of parts
 tell the sum of numbers. Updates are quantised uniformly, with a dither that everybody knows (`quantize/levels.py`). The mean
-of a part is subtracted before sending. Sums are estimated by the mean of their posterior, by its maximum (`map`), or as the
-nearest ones (`ml`).
+of a part is subtracted before sending. Sums are estimated by the mean of their posterior, by its maximum (`map`), as the
+nearest ones (`ml`), or by the best linear estimate (`lmmse`).
 """
 
 from abc import abstractmethod
@@ -70,6 +70,8 @@ class WholeNumbers(MeanScheme):
     """
 
     side_information = MEAN_ENERGY
+    offset: float = 0.0
+    """What a number is more than the sum of its parts times their weights."""
 
     def __init__(self, settings: WholeNumbersSettings, context: SchemeContext | None, count: int):
         if count > 2**24:
@@ -87,6 +89,10 @@ class WholeNumbers(MeanScheme):
     @abstractmethod
     def parts(self, whole: Int[Tensor, "*batch params"]) -> Int[Tensor, "parts *batch params"]:
         """Return the parts of numbers."""
+
+    def means(self, own: Int[Tensor, " params"]) -> Float[Tensor, " parts"]:
+        """Return the mean of every part, from the base station's own numbers."""
+        return self.parts(own).double().mean(dim=1) if len(own) else torch.zeros(len(self.weights), dtype=torch.float64)
 
     @abstractmethod
     def prior(self, own: Int[Tensor, " params"]) -> Float[Tensor, "..."]:
@@ -124,7 +130,7 @@ class WholeNumbers(MeanScheme):
         scales = layer_scales(own, layers) * self.settings.clip
         whole = self._levels(scales, layers, seed).quantize(own)
         prior = self.prior(whole)
-        means = self.parts(whole).double().mean(dim=1) if len(own) else torch.zeros(number, dtype=torch.float64)
+        means = self.means(whole)
         loud = self.amplitudes(prior, memory, air, len(own))
         values = {"scales": scales, "means": means.float(), "amplitudes": loud.float(), "seed": seed}
         return Broadcast(size, air.num_uses, values), WholeNumbersPrior(base_update, prior)
@@ -160,7 +166,7 @@ class WholeNumbers(MeanScheme):
         scale = amplitude_of_one(csi.as_reported(slots))
         speaking = csi.speaking(air.slots, air.uses)
         sent = torch.where(loud > 0, parts, means)  # of a part that is not sent, everybody knows the mean
-        whole = torch.tensordot(self.weights.to(sent), sent, dims=1)
+        whole = self.offset + torch.tensordot(self.weights.to(sent), sent, dims=1)
         arrived = carrier.arrived(levels.values(whole), speaking)
         return Sent(
             carrier.send(slots * scale),
@@ -180,7 +186,8 @@ class WholeNumbers(MeanScheme):
         numbers = carrier.numbers_of(carrier.hear(heard)).unflatten(0, (-1, len(self.weights)))
         devices = carrier.of_slots(told.in_slots[air.rows].round())[:: len(self.weights)]
         parts = self._mean_parts(numbers, float(broadcast.agreed["scale"]), told, devices, of_round, private.prior)
-        mean = of_round.levels.values(parts.double() @ self.weights.to(parts.device)) * (devices > 0)
+        whole = self.offset + parts.double() @ self.weights.to(parts.device)
+        mean = of_round.levels.values(whole) * (devices > 0)
         if self.context.include_base_station:
             mean = (mean * devices + take(private.update, of_round.chosen).to(mean)) / (devices + 1)
         found = Mean(mean=put(mean, of_round.chosen, broadcast.num_params), num_active_hat=told.num_active)
