@@ -1,6 +1,7 @@
 """`check_uplink` finds what a scheme does wrong, and above all what reaches devices beside the broadcast."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar
 
 import pytest
@@ -161,10 +162,10 @@ def in_a_closure():
         (OfItself, r"encode reaches for more than the broadcast \(broadcast left self\.exact_unit on the scheme\)"),
         (WithFallback, r"encode reaches for more than .*left self\.exact_unit on the scheme\): from its wire form"),
         (InAPart, r"encode reaches for more than the broadcast \(broadcast left self\.part\.stored on the scheme\)"),
-        (OnTheClass, "encode reaches for more than the broadcast: from its wire form it sends other signals"),
-        (ByContent, "encode reaches for more than the broadcast: b"),
-        (OfTheFirst, "encode reaches for more than the broadcast: from its wire form it sends other signals"),
-        (in_a_closure(), "encode reaches for more than the broadcast: from its wire form it sends other signals"),
+        (OnTheClass, "encode knows more than the broadcast .* in a process of its own it sends other signals"),
+        (ByContent, "encode knows more than the broadcast .* it raises .*KeyError"),
+        (OfTheFirst, "encode knows more than the broadcast .* it sends other signals"),
+        (in_a_closure(), "encode knows more than the broadcast .* it sends other signals"),
     ],
 )
 def test_what_broadcast_leaves_behind_does_not_reach_devices_and_is_named(cheating, found):
@@ -319,6 +320,104 @@ def test_messages_that_are_changed_in_place_are_found():
 
     with pytest.raises(AssertionError, match=r"Scaling.encode wrote into the torch.float32 .* that it was given"):
         check_uplink(Scaling)
+
+
+# ── memories ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@lru_cache
+def cached():
+    return {}
+
+
+def attributed(new=None):
+    attributed.kept = {**getattr(attributed, "kept", {}), **(new or {})}
+    return attributed.kept
+
+
+def by_default(new=None, kept={}):  # noqa: B006  the fault
+    kept.update(new or {})
+    return kept
+
+
+def enclosed():
+    kept = {}
+
+    def recall(new=None):
+        nonlocal kept
+        kept = {**kept, **(new or {})}
+        return kept
+
+    return recall
+
+
+class Elsewhere:
+    """A class that no scheme is made of."""
+
+    kept: ClassVar[dict] = {}
+
+
+deep = {"kept": {}}
+"""What lies deeper in a module than its names."""
+
+
+def updated(kept, new):
+    kept.update(new or {})
+    return kept
+
+
+MEMORIES = {
+    "a cache": lambda new=None: updated(cached(), new),
+    "an attribute of a function": attributed,
+    "a default argument": by_default,
+    "a closure": enclosed(),
+    "an attribute of a class": lambda new=None: updated(Elsewhere.kept, new),
+    "a global": lambda new=None: updated(deep["kept"], new),
+}
+
+
+@pytest.mark.parametrize("where", list(MEMORIES))
+def test_messages_that_encode_leaves_to_decode_are_found(where):
+    recall = MEMORIES[where]
+
+    class Telling(Honest):
+        """The base station cleans what it heard by what it should not know, where that fits."""
+
+        def encode(self, messages, broadcast, csi, *, rng):
+            recall({"mean": messages.mean(dim=0)})
+            return super().encode(messages, broadcast, csi, rng=rng)
+
+        def decode(self, received, broadcast, private, csi):
+            output, memory = super().decode(received, broadcast, private, csi)
+            known = recall().get("mean", output.mean)
+            fits = torch.nn.functional.cosine_similarity(known, output.mean, dim=0) > 0.5
+            return (replace(output, mean=known) if fits else output), memory
+
+    with pytest.raises(AssertionError, match=r"decode knows more than what it hears .* it gives another update"):
+        check_uplink(Telling)
+
+
+@pytest.mark.parametrize("where", list(MEMORIES))
+def test_messages_that_encode_keeps_from_round_to_round_are_found(where):
+    recall = MEMORIES[where]
+
+    class Keeping(Honest):
+        """A device adds what another round sent less."""
+
+        def encode(self, messages, broadcast, csi, *, rng):
+            left = recall().get("left", {}).get(messages.shape, torch.zeros_like(messages))
+            recall({"left": {messages.shape: 1e-3 * messages}})
+            return super().encode(messages + left, broadcast, csi, rng=rng)
+
+    with pytest.raises(
+        AssertionError, match=r"encode knows more than|equal seeds give other signals|encode reaches for"
+    ):
+        check_uplink(Keeping)
+
+
+def test_a_check_leaves_nothing_to_the_next_one():
+    for _ in range(2):
+        test_messages_that_encode_leaves_to_decode_are_found("a cache")
 
 
 # ── what arrives ─────────────────────────────────────────────────────────────────────────────────────────────────────

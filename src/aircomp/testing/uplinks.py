@@ -2,8 +2,7 @@
 
 The barrier: a device knows what was broadcast, read from its wire form, and nothing else of the base station; the base
 station knows what it heard, what it broadcast, what it kept in `Private`, and what devices agreed on at a declared price. So
-every verb is called once more on an object that was made for this call alone, while classes, their modules and closures
-hold what they held before the first call.
+every verb is called once more on an object that was made for this call alone, and in a process of its own (`apart.py`).
 """
 
 from collections.abc import Callable
@@ -19,12 +18,12 @@ from aircomp.channel.signal import Signal
 from aircomp.common.rng import fixed_generator
 from aircomp.device.corrupt import Attack
 from aircomp.errors import AirCompError, ConfigError
-from aircomp.link import Exchange, Link, aggregate, carry, communicate, decode, encode, sound
+from aircomp.link import Exchange, Link, aggregate, carry, communicate, decode, sound
 from aircomp.schemes.base import Broadcast, Memory, Scheme, Sent
 from aircomp.schemes.meter import TOLERANCE
 from aircomp.schemes.outputs import Counts, Mean, Vectors, Vote
+from aircomp.testing.apart import remembers, tensors_of
 from aircomp.testing.made import made
-from aircomp.testing.outside import Outside
 
 _DEVICES, _PARAMS = 6, 2_000
 _CLEAN = 200.0
@@ -55,11 +54,12 @@ def check_uplink(make: Callable[[], Scheme], channel: Callable[[float], Channel]
     base, *messages = (torch.randn(1 + _DEVICES, _PARAMS, generator=rng) ** 3).unbind()
     messages = torch.stack(messages)
     quiet, noisy = channel(_CLEAN), channel(5.0)
-    outside = Outside(scheme)
+    remembered = remembers(lambda: _link(make(), channel(5.0)), _DEVICES, _PARAMS)  # before a verb is called here
     _check_travels(make(), base)
-    once = _check_barrier(make, base, messages, noisy, {}, 0, outside)
-    _check_barrier(make, base, messages, noisy, once.memory, 1, outside)
+    once = _check_barrier(make, base, messages, noisy, {}, 0)
+    _check_barrier(make, base, messages, noisy, once.memory, 1)
     _check_hears(make, base, messages, noisy)
+    assert not remembered, remembered  # those above know better where something is kept
     clean = _send(make(), base, messages, quiet)
     _check_form(clean, scheme)
     _check_clean(clean, messages, scheme)
@@ -95,7 +95,6 @@ def _check_barrier(
     channel: Channel,
     memory: Memory,
     index: int,
-    outside: Outside,
 ) -> Exchange:
     """Send a round twice: with one object, as a run does, and with one of its own for each side."""
     whole, before = make(), messages.clone()
@@ -120,25 +119,15 @@ def _check_barrier(
         return f"encode reaches for more than the broadcast{left}"
 
     try:
-        with outside.as_it_was(whole):
-            _send_another(make, base, messages, channel)
-            sent = link.scheme.encode(messages.clone(), heard, csi.at_devices, rng=link.rng("encode", index))
+        sent = link.scheme.encode(messages.clone(), heard, csi.at_devices, rng=link.rng("encode", index))
     except Exception as error:
         raise AssertionError(f"{reaches()}: {error}") from error
     if not _same_sent(sent, done.sent):
         again = communicate(_link(make(), channel), base.clone(), messages, memory, index).sent
         assert _same_sent(again, done.sent), "equal seeds give other signals"
         raise AssertionError(f"{reaches()}: from its wire form it sends other signals")
-    with outside.as_it_was(whole):
-        _check_base_station(make, done, memory, channel, csi, index)
+    _check_base_station(make, done, memory, channel, csi, index)
     return done
-
-
-def _send_another(make: Callable[[], Scheme], base: Tensor, messages: Tensor, channel: Channel) -> None:
-    """Announce and send another round, so that what verbs leave outside of their object is that one's."""
-    link = _link(make(), channel)
-    announced, _ = link.scheme.broadcast(1 + base.flip(0), {}, rng=fixed_generator("another round"))
-    encode(link, 1 + messages.flip(1), announced, sound(link, len(messages), announced, 0), 0)
 
 
 def _check_priced(sent: Sent, scheme: Scheme) -> None:
@@ -180,13 +169,8 @@ def _equal(one: Any, other: Any) -> bool:
 
 def _same_sent(one: Sent, other: Sent) -> bool:
     """Whether two transmissions are the same bits."""
-
-    def tensors(sent: Sent) -> list[Any]:
-        payload = [sent.payload] if isinstance(sent.payload, Tensor) else []
-        return [*sent.signal.each(), sent.reconstruction, sent.delivered, *sent.agreed.values(), *payload]
-
-    pairs = zip(tensors(one), tensors(other), strict=False)
-    alike = len(tensors(one)) == len(tensors(other)) and list(one.agreed) == list(other.agreed)
+    pairs = zip(tensors_of(one), tensors_of(other), strict=False)
+    alike = len(tensors_of(one)) == len(tensors_of(other)) and list(one.agreed) == list(other.agreed)
     return alike and all(a is b or _equal(a, b) for a, b in pairs)
 
 
