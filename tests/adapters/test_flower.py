@@ -35,8 +35,10 @@ from aircomp.link import Link, communicate
 from aircomp.quantize.codebook import lookup
 from aircomp.quantize.fragment import join
 from aircomp.schemes.base import Broadcast, Scheme, Sent
+from aircomp.schemes.digital.counting import LEARNED
 from aircomp.schemes.ideal import Ideal
 from aircomp.schemes.outputs import Mean, Vote
+from aircomp.schemes.registry import scheme_class
 from aircomp.server.settings import ServerSettings
 from helpers.schemes import sized
 
@@ -398,7 +400,7 @@ FADING = ChannelSettings(kind="fading", antennas=16, snr_db=20.0)
 @pytest.mark.parametrize("name", aircomp.uplink_names())
 def test_every_scheme_with_error_feedback_does_under_flower_what_it_does_alone(name):
     # a trained layer has its own size, and a block of a code needs longer slots
-    trained = name in ("amp-da-net", "gamp-net", "blind-net")
+    trained = scheme_class(name).facts.sends == LEARNED
     uplink = aircomp.make_scheme(name) if trained else make_scheme(name, codeword_length=128)
     rule = "sign-vote" if uplink.offers is Vote else "mean"
     air = make_channel(FADING, PowerSettings()) if name == "tuma" else Awgn(20.0)  # zones need places

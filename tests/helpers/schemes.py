@@ -16,6 +16,11 @@ def needs_phase(name: str) -> bool:
     return scheme_class(name).facts.needs.startswith("in phase")
 
 
+def uses_air(name: str) -> bool:
+    """Whether a scheme sends anything; the others are told what devices have, and are bounds."""
+    return scheme_class(name).facts.needs != "none"
+
+
 def sized(
     name: str,
     *,

@@ -25,21 +25,23 @@ from aircomp.schemes.outputs import Counts
 from aircomp.schemes.registry import make_scheme, scheme_class
 from aircomp.schemes.settings import scheme_names
 from helpers.draws import seeded
-from helpers.schemes import sized
+from helpers.schemes import needs_phase, sized, uses_air
 
 CODEWORDS, LENGTH, SLOTS, BLOCK = 128, 20, 512, 64
 SHARES = torch.ones(CODEWORDS)
 LUCK = 3 * 0.5 / SLOTS**0.5
 """Three standard deviations, at most, of a share of the slots."""
-TOLD = ("ideal", "perfect")
-"""Schemes that are told what was sent."""
 OF_LEVELS = {"channelcomp": 4, "tbma-lattice": 16}
 """Count levels of single parameters, not codewords: they have a test of their own. How many times less than the limit they
 may reach: a waveform for each level spends most of the power that arrives on how many devices there are."""
-COUNTING = [name for name in scheme_names() if scheme_class(name).offers is Counts and name not in (*TOLD, *OF_LEVELS)]
+COUNTING = [
+    name
+    for name in scheme_names()
+    if uses_air(name) and scheme_class(name).offers is Counts and "codeword" in scheme_class(name).facts.sends
+]
+"""All that count codewords."""
 INDICES = ("tdma-vq", "tdma-coded", "capacity")
 """Schemes that bring every device's index: a slot is exact if all of them are right."""
-ANY_PHASE = ("blind", "blind-net", "semi-blind", "covariance", "receiver-csi", "md-aircomp-plus", "tuma")
 SLOW = ("posterior", "semi-blind")
 
 
@@ -56,7 +58,7 @@ def exchange(name: str, snr_db: float, devices: int) -> Exchange:
     words = torch.randn(CODEWORDS, LENGTH, generator=rng)
     chosen = torch.randint(CODEWORDS, (1 + devices, SLOTS), generator=rng)
     chosen[0, :CODEWORDS] = torch.arange(CODEWORDS)  # the base station has all of them
-    fades = name in ANY_PHASE
+    fades = name in COUNTING and not needs_phase(name)
     reference: SnrReference = "round"
     air = ChannelSettings(kind="fading", snr_db=snr_db, snr_reference=reference, block_slots=BLOCK)
     channel = Fading(air, PowerSettings()) if fades else Awgn(snr_db, reference)

@@ -13,13 +13,12 @@ from aircomp.schemes.outputs import Vote
 from aircomp.schemes.registry import make_scheme
 from aircomp.schemes.settings import SchemeSettings, scheme_names
 from helpers.draws import seeded
-from helpers.schemes import RIVALS, needs_phase
+from helpers.schemes import RIVALS, needs_phase, uses_air
 
 ERRORS = {"csi_correlation": 0.95, "phase_deg": 20.0, "power_db": 3.0, "timing": 0.2, "frequency": 1e-5}
 BLOCK, SLOTS = 16, 64
-NOT_FADED = ("ideal", "perfect", "joint-net")
-"""Two have no radio, and the last is refused over fading."""
-ON_AIR = [name for name in scheme_names() if name not in NOT_FADED]
+ON_AIR = [name for name in scheme_names() if uses_air(name) and name != "joint-net"]
+"""All but one that is refused over fading: its network knows no gains."""
 SLOW = ("posterior", "semi-blind", "blind-net")
 
 

@@ -28,6 +28,7 @@ from aircomp.schemes.digital.repetition import SNR_DB
 from aircomp.schemes.outputs import Mean, aggregate_output
 from aircomp.schemes.registry import make_scheme
 from aircomp.schemes.settings import SchemeSettings
+from helpers.schemes import uses_air
 
 SMALL = QuantizeSettings(fragment_length=4, num_codewords=16)
 
@@ -37,7 +38,7 @@ def heavy_tailed(devices, params, rng):
 
 
 def small_link(name="gamp", snr_db=200.0, snr_reference="round", *, decoder=None, context=None, **options):
-    if name not in ("ideal", "perfect"):
+    if uses_air(name):
         options["codebook"] = "two-bases"
     if name != "ideal":
         options |= {"quantize": SMALL, "codeword_length": 16}
