@@ -70,7 +70,7 @@ def remembers(make: Callable[[], Link], num_devices: int, num_params: int) -> st
         csi = sound(link, num_devices, announced, 1)
         agreed = {name.removeprefix("agreed "): value for name, value in arrived.items()}
         output, _ = decode(link, received, replace(announced, agreed=agreed), private, csi)
-        return tensor_hash(aggregate(link, output)).encode()
+        return tensor_hash(aggregate(link, output, base)).encode()
 
     try:
         signal, update = _alone(run).split()
