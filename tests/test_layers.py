@@ -2,8 +2,12 @@
 
 import ast
 import functools
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import aircomp
 
@@ -12,6 +16,8 @@ STAGES = {"device", "quantize", "encode", "channel", "decoders", "aggregation", 
 COMMON = {"common", "errors"}
 ROOT = {"__init__", "__main__", "errors", "link"}
 """The modules that belong to no room."""
+MOST_FILES = 86
+"""Of the package, that one round of the digits imports: those of the parts that its settings name."""
 
 
 @functools.cache
@@ -77,6 +83,16 @@ def test_every_module_can_be_imported_first():
     # without a circle, whichever module comes first finds all that it needs complete
     needed = {path: loaded_by(path) for path in SOURCE.rglob("*.py")}
     assert circles(needed) == {}
+
+
+@pytest.mark.process
+def test_one_round_imports_the_parts_that_its_settings_name_and_no_others():
+    script = "import sys, aircomp; aircomp.simulate('digits', rounds=1, workers=1); print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    modules = {name for name in found.stdout.splitlines()[-1].split() if name.partition(".")[0] == "aircomp"}
+    others = ("channel.fading", "decoders.net.gamp_net", "schemes.digital.pilots", "data.readers", "engines.local")
+    assert modules & {f"aircomp.{name}" for name in others} == set()
+    assert len(modules) <= MOST_FILES
 
 
 def test_a_circle_is_found(tmp_path, monkeypatch):

@@ -140,7 +140,7 @@ def names() -> list[str]:
     from aircomp.studies.study import RESULTS
     from aircomp.train import recipe
 
-    known = [*aircomp.uplink_names(), *aircomp.decoder_names(), *aircomp.aggregator_names(), *models.model_names()]
+    known = [*aircomp.uplink_names(), *aircomp.decoder_names(), *aircomp.aggregator_names(), *models.USUAL_WIDTH]
     return [*known, *preset_names(), *recipe.preset_names(), *RESULTS.names()]
 
 

@@ -47,9 +47,9 @@ def locate_files(name: str, directory: Path | None = None) -> Path | None:
     return next((place for place in _places(name, data_directory(directory)) if _is_complete(name, place)), None)
 
 
-def check_there(name: str, directory: Path | None = None) -> None:
+def check_there(name: str) -> None:
     """Raise as `load` would where a dataset's files are not there, without reading them."""
-    _find(name, directory)
+    _find(name, None)
 
 
 def user_cache() -> Path:

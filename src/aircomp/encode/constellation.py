@@ -84,14 +84,6 @@ def differences(
     return found, largest
 
 
-def least_distance(
-    points: Float[Tensor, "*tries levels axes"], devices: int, function: str = "type"
-) -> Float[Tensor, " *tries"]:
-    """Return how near the sums of two types come to each other, over how much the function changes between them."""
-    apart, change = differences(points.shape[-2], devices, function)
-    return ((apart.to(points) @ points).norm(dim=-1) / change.to(points)).amin(dim=-1)
-
-
 @lru_cache
 def constellation(levels: int, devices: int, function: str = "type") -> Float[Tensor, "levels axes"]:
     """Return points of mean zero and mean energy one, one for each level.

@@ -199,11 +199,6 @@ class SmallCnn(nn.Module):
         return self.linear(F.adaptive_max_pool2d(x, self.side).flatten(1))
 
 
-def model_names() -> list[str]:
-    """Return the names that `build` knows."""
-    return list(USUAL_WIDTH)
-
-
 def build(
     settings: ModelSettings,
     num_classes: int,

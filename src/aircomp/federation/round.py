@@ -117,8 +117,6 @@ class Round:
     """What went over the radio."""
     buffers: Float[Tensor, "active buffers"]
     """Of the active devices after local training; they do not go over the radio."""
-    base_buffers: Float[Tensor, " buffers"]
-    """The base station's own."""
     after: FederationState
     """The federation after the round."""
 
@@ -169,7 +167,7 @@ def run_round(
         record["quantization_nmse"] = quantization_nmse(sent.messages, exchange.sent.reconstruction.cpu())
         record |= diagnose(federation.link, exchange)
         record |= record_of(exchange.air)
-    return state, record, Round(exchange, torch.stack([r.buffers for r in results]), base.buffers, state)
+    return state, record, Round(exchange, torch.stack([r.buffers for r in results]), state)
 
 
 def _applied(name: str, transform: Transform | None, update: Float[Tensor, " params"]) -> Float[Tensor, " params"]:

@@ -60,15 +60,6 @@ def _told_axes(axes: tuple[int, ...]) -> list[int]:
     return [axis for axis, length in enumerate(axes) if 1 < length < math.prod(axes)]
 
 
-def num_factors(shapes: Sequence[Sequence[int]]) -> int:
-    """Return how many numbers tell the log-variances of a model.
-
-    >>> num_factors([(32, 16, 3, 3), (32,)])  # a mean and 32 + 16 + 9 fibres, and a mean
-    59
-    """
-    return sum(1 + sum(axes[axis] for axis in _told_axes(axes)) for axes in map(axes_of, shapes))
-
-
 def fibre_means(energies: Float[Tensor, " params"], shapes: Sequence[Sequence[int]]) -> Float[Tensor, "factors 4"]:
     """Return the features of every factor: for that of a tensor in the first column, for fibres in the column of their axis.
 
