@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -24,7 +24,6 @@ from aircomp.common.threads import one_thread
 from aircomp.data.samples import Samples
 from aircomp.device.local import LocalResult, Objective, batch_sizes, train
 from aircomp.device.settings import LocalSettings
-from aircomp.device.together import WideModel, can_widen, train_together
 from aircomp.device.update import FlatModel
 from aircomp.engines import Engine
 from aircomp.errors import AirCompError, ConfigError, ShapeError, TrainingDiverged
@@ -72,14 +71,11 @@ class Trainer:
         self.model = FlatModel(copy.deepcopy(module).to(device), idle=idle)
         self.holders, self.settings, self.objective = dict(holders), settings, objective or Objective()
         self.seed, self.device = seed, device
-        self._wide: dict[int, WideModel] = {}  # by number of copies, built when the first group needs it
+        self._wide: dict[int, Any] = {}  # WideModels by number of copies, built when the first group needs one
 
     def groups(self, tasks: Sequence[Task]) -> list[tuple[int, ...]]:
         """Return the places in `tasks` that are trained together, which no number of workers changes."""
-        alone = not (
-            can_widen(self.model.module) and self.settings.is_flat and self.objective == Objective(cross_entropy)
-        )
-        together = 1 if alone else self.settings.together
+        together = self.settings.together if self._can_widen() else 1
         alike: dict[tuple[int, ...], list[int]] = {}
         for place, task in enumerate(tasks):
             sizes = tuple(batch_sizes(len(self.holders[task.device]), self.settings)) if together > 1 else (place,)
@@ -87,12 +83,22 @@ class Trainer:
         groups = [tuple(places[i : i + together]) for places in alike.values() for i in range(0, len(places), together)]
         return sorted(groups)
 
+    def _can_widen(self) -> bool:
+        """Tell whether several devices can be trained at once, and are to be."""
+        if self.settings.together == 1 or not self.settings.is_flat or self.objective != Objective(cross_entropy):
+            return False
+        from aircomp.device.together import can_widen  # devices are trained one by one unless asked for
+
+        return can_widen(self.model.module)
+
     def run_group(
         self, tasks: Sequence[Task], weights: Float[Tensor, " params"], buffers: Float[Tensor, " buffers"]
     ) -> list[LocalResult]:
         """Train the devices of one of the `groups`; see `run`."""
         if len(tasks) == 1:
             return [self.run(tasks[0], weights, buffers)]
+        from aircomp.device.together import WideModel, train_together
+
         if len(tasks) not in self._wide:
             self._wide[len(tasks)] = WideModel(self.model, len(tasks))
         results = train_together(
