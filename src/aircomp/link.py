@@ -29,13 +29,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Inexact, Int
+from jaxtyping import Bool, Float, Inexact, Int
 from torch import Tensor, nn
 
 from aircomp.aggregation.rules import Rule
 from aircomp.aggregation.settings import Readout
 from aircomp.channel.base import AtDevices, Channel, Csi, Direct, facts_of
-from aircomp.channel.signal import Jammed, Louder, Symbols
+from aircomp.channel.signal import Jammed, Louder, Signal, Symbols
 from aircomp.common import rng as rngs
 from aircomp.common.boundary import ask, blaming, check_returned, name_of
 from aircomp.common.checks import check_methods, check_number, check_type, describe
@@ -46,11 +46,14 @@ from aircomp.errors import ConfigError, ShapeError
 from aircomp.measure.metrics import vector_nmse
 from aircomp.quantize.fragment import num_slots
 from aircomp.quantize.settings import FragmentSettings
+from aircomp.schemes import sketch as sketches
 from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, SchemeContext, Sent, check_devices
-from aircomp.schemes.meter import TOLERANCE, Air, add_up, amplitude_at_cap, measure
+from aircomp.schemes.meter import TOLERANCE, Air, add_up, amplitude_at_cap, in_units, measure, spent_by
 from aircomp.schemes.outputs import Mean, Output, aggregate_output, check_rule
 from aircomp.schemes.registry import make_scheme, scheme_class
 from aircomp.schemes.settings import SchemeSettings
+from aircomp.schemes.sketch import Admission
+from aircomp.schemes.wire import to_wire
 
 LARGEST_PART = 983_040
 """Parameters that are sent at once; a multiple of usual fragment lengths. A part takes half a gigabyte with `gamp`."""
@@ -83,6 +86,8 @@ class Link:
         readout: What the mean is formed of; `auto` is what the scheme recommends.
         seed: Everything random derives from it and the round.
         cap: Whether the nominal energy is the most that a device spends in a round, in place of the mean over devices.
+        sketch: Channel uses of sketches before the round, over those of the update: each device sends random sums of its
+            update in its own turn, and those that the base station does not admit stay silent; 0: there are none.
         tensors: A model, or shapes, so that a named scheme can tell the parameter tensors of an update apart; without them
             all are one.
         include_base_station: Whether the base station's own update joins the aggregate of a named scheme.
@@ -104,6 +109,7 @@ class Link:
         readout: Readout = "auto",
         seed: int = 0,
         cap: bool = False,
+        sketch: float = 0.0,
         tensors: Tensors | None = None,
         include_base_station: bool = False,
         device: str | torch.device = "cpu",
@@ -111,7 +117,14 @@ class Link:
     ):
         check_methods("channel", channel, "sound", "carry")
         check_number("seed", seed, low=0, integer=True)
+        check_number("sketch", sketch, low=0, high=1)
+        if sketch and not facts_of(channel).in_phase:
+            raise ConfigError(
+                "sketch needs signals that arrive in phase, but this channel leaves phases random; give it "
+                "control='inversion', or leave sketch out"
+            )
         self.channel, self.rule, self.keep, self.seed, self.cap = channel, rule, keep, seed, cap
+        self.sketch = sketch
         self.budget = budget
         self.settings = _settings_of(scheme)
         """Of a scheme that came by its name or settings; None: it came as an object."""
@@ -315,6 +328,8 @@ class Exchange:
     """What the scheme remembers for the next round."""
     air: Air
     """What the round took."""
+    admission: Admission | None = None
+    """What the base station found in sketches; None: there were none."""
     num_parts: int = 1
     """Parts in which long messages went. Of several, the broadcast is the first one's, and the output is the mean."""
 
@@ -391,7 +406,9 @@ def communicate(
     }
     output = Mean(mean=update, num_active_hat=_mean(hats) if hats else None, diagnostics=told)
     sent = replace(found[0].sent, reconstruction=delivered)
-    return Exchange(base_update, messages, found[0].broadcast, None, sent, output, update, left, air, len(found))
+    return Exchange(
+        base_update, messages, found[0].broadcast, None, sent, output, update, left, air, num_parts=len(found)
+    )
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -419,6 +436,10 @@ def _send_part(
     csi = sound(link, len(messages), announced, index)
     if attack is not None:
         csi = replace(csi, at_devices=replace(csi.at_devices, reports=_reports(attack)))
+    admission = before = None
+    if link.sketch and announced.num_uses:
+        admission, before = admit(link, base_update, messages, memory, announced, index, attack)
+        csi = _admitted(csi, admission.admitted, announced.num_uses)
     sent = encode(link, messages, announced, csi, index)
     if attack is not None and link.scheme.uses_radio and announced.num_uses:
         sent, csi = _attacked(link, sent, announced, csi, index, attack)
@@ -427,7 +448,9 @@ def _send_part(
     update = aggregate(link, output, base_update)
     with blaming(sent.signal):
         air = measure(link.scheme, announced, sent, csi)
-    return Exchange(base_update, messages, announced, private, sent, output, update, memory, air)
+    if admission is not None and before is not None:
+        memory, air = {**memory, **admission.memory}, add_up([in_units(before, sent.signal.power), air])
+    return Exchange(base_update, messages, announced, private, sent, output, update, memory, air, admission)
 
 
 def broadcast(
@@ -458,6 +481,60 @@ def sound(link: Link, num_devices: int, announced: Broadcast, index: int) -> Csi
     csi = ask(channel.sound, num_devices, announced.num_uses, rng=link.rng("fading", index))
     check_returned(channel.sound, csi, Csi, {"devices": num_devices})
     return csi
+
+
+def admit(
+    link: Link,
+    base_update: Float[Tensor, " params"],
+    messages: Float[Tensor, "devices params"],
+    memory: Memory,
+    announced: Broadcast,
+    index: int,
+    attack: Attack | None,
+) -> tuple[Admission, Air]:
+    """Let devices send sketches in turns, and the base station say who is admitted; the cost is that at a power of one."""
+    uses, channel = int(link.sketch * announced.num_uses), link.effective_channel
+    told = sketches.announce(base_update, memory, len(messages), uses, link.rng("sketch", index))
+    csi = ask(channel.sound, len(messages), told.num_uses, rng=link.rng("fading", index))
+    signal: Signal = sketches.send(messages, told.at_devices(messages.device))
+    if attack is not None and attack.jams:
+        signal = _jammed(signal, told.num_uses, link.rng("jammed sketches", index), attack)
+    heard = signal.superpose(None)
+    if link.scheme.uses_radio:
+        heard = ask(channel.carry, signal, csi, rng=link.rng("noise of sketches", index))
+    admission = sketches.admit(heard, told, base_update)
+    spent = spent_by(signal, told, csi)
+    wires = (told.wire, to_wire({"admitted": admission.admitted}, "the base station admits"))
+    air = Air(
+        num_slots=len(messages) + 1,
+        channel_uses=told.num_uses,
+        pilot_uses=0,
+        energy=spent,
+        nominal_energy=float(spent.mean()),
+        peak_power=float(signal.slot_peak().max()),
+        downlink_bits=8 * sum(map(len, wires)),
+        agreed_bits=0,
+        side_information=sketches.IDENTITIES,
+    )
+    return admission, air
+
+
+def _admitted(csi: Csi, admitted: Bool[Tensor, " devices"], num_uses: int) -> Csi:
+    """Return the channel state for devices of which some stay silent, and take no part in what the others agree on."""
+    if bool(admitted.all()):
+        return csi
+    known = csi.at_devices
+    scale = torch.ones(len(admitted), 1) if known.scale is None else known.scale
+    silent = ~admitted[:, None]
+    told = replace(
+        known,
+        scale=scale.masked_fill(silent, 0),
+        block_uses=known.block_uses or num_uses,
+        snr=None if known.snr is None else known.snr.masked_fill(silent, 0),
+        over_noise=None if known.over_noise is None else known.over_noise.masked_fill(silent[:, :, None], 0),
+        reports=admitted.float() if known.reports is None else known.reports * admitted,
+    )
+    return replace(csi, at_devices=told)
 
 
 def encode(link: Link, messages: Float[Tensor, "devices params"], announced: Broadcast, csi: Csi, index: int) -> Sent:
@@ -496,12 +573,9 @@ def _attacked(link: Link, sent: Sent, announced: Broadcast, csi: Csi, index: int
             raise ConfigError(
                 f"the scheme {link.scheme.name} sends no signal that could be jammed; use a scheme that does, say tdma-coded"
             )
-        shape = (len(spent), spent.shape[1], announced.num_uses // spent.shape[1])
-        kind = torch.complex64 if signal.is_complex else torch.float32
-        noise = torch.randn(shape, generator=link.rng("jamming", index), dtype=kind) * attack.devices[:, None, None]
-        amplitude = (nominal / louder) ** 0.5 / noise.abs().square().sum(dim=(1, 2)).sqrt().clamp(min=1e-30)
-        jam = Symbols((noise * amplitude[:, None, None]).to(spent.device), signal.power)
-        return replace(sent, signal=Jammed(signal, jam, attack.devices)), csi
+        return replace(
+            sent, signal=_jammed(signal, announced.num_uses, link.rng("jamming", index), attack, louder)
+        ), csi
     each = louder * spent.sum(dim=1).cpu()
     above = attack.devices & (each > (1 + TOLERANCE) * nominal)
     if attack.report or not above.any():  # a liar sends what it should
@@ -511,6 +585,16 @@ def _attacked(link: Link, sent: Sent, announced: Broadcast, csi: Csi, index: int
     scale = held[:, None].float() if known.scale is None else known.scale * held[:, None].to(known.scale)
     told = replace(known, scale=scale, block_uses=known.block_uses or announced.num_uses)
     return sent, replace(csi, at_devices=told)
+
+
+def _jammed(signal: Signal, num_uses: int, rng: torch.Generator, attack: Attack, louder: float = 1.0) -> Jammed:
+    """Put noise of the nominal energy in the place of what attackers send."""
+    slots = signal.slot_energy().shape[1]
+    kind = torch.complex64 if signal.is_complex else torch.float32
+    noise = torch.randn((len(attack.devices), slots, num_uses // slots), generator=rng, dtype=kind)
+    noise *= attack.devices[:, None, None]
+    amplitude = (signal.power * num_uses / louder) ** 0.5 / noise.abs().square().sum(dim=(1, 2)).sqrt().clamp(min=1e-30)
+    return Jammed(signal, Symbols(noise * amplitude[:, None, None], signal.power), attack.devices)
 
 
 def within_cap(link: Link, send: Callable[[AtDevices], Sent], announced: Broadcast, csi: Csi) -> Sent:

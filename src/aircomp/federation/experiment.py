@@ -54,6 +54,9 @@ class Experiment(Settings):
     with its share of the samples over the mean share, which both sides know, so counts and means stay what they are."""
     start: str = ""
     """Begin from this trained model: a finished run, or a safetensors file of parameters and buffers."""
+    sketch: float = Field(default=0.0, ge=0, le=1)
+    """Channel uses of sketches before each round, over those of the update; 0: none. In its own turn each device sends random
+    sums of its update, by which the base station admits devices; the others stay silent."""
     data: DataSettings = DataSettings()
     devices: DevicesSettings = DevicesSettings()
     participation: ParticipationSettings = ParticipationSettings()

@@ -273,4 +273,5 @@ def _radio(link: Link) -> dict[str, Any]:
         case Fading():
             found |= {"channel": link.channel.settings, "power": link.channel.power.changed(cap=link.cap)}
     rule = AggregateSettings(rule=link.rule if isinstance(link.rule, str) else "mean", readout=link.readout)
+    found["sketch"] = link.sketch
     return found | {"aggregate": rule.changed(keep=link.keep) if isinstance(rule, TrimmedRule) else rule}

@@ -274,6 +274,7 @@ def make_link(
         readout=settings.readout,
         seed=experiment.seed,
         cap=experiment.power.cap,
+        sketch=experiment.sketch,
         budget=None if uplink is None else (experiment.fragment_length, _slot_uses(experiment)),
     )
 

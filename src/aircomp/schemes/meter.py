@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.channel.base import Csi
-from aircomp.channel.signal import slot_blocks
+from aircomp.channel.signal import Signal, slot_blocks
 from aircomp.errors import PowerMismatch
 from aircomp.schemes.base import Broadcast, Scheme, Sent
 from aircomp.schemes.wire import to_wire
@@ -83,6 +83,23 @@ def measure(scheme: Scheme, broadcast: Broadcast, sent: Sent, csi: Csi) -> Air:
     )
 
 
+def spent_by(signal: Signal, broadcast: Broadcast, csi: Csi) -> Float[Tensor, " devices"]:
+    """Return what each device spends on a signal, with what power control adds."""
+    spent = signal.slot_energy()
+    boost = _boost(broadcast, spent, csi)
+    return (spent if boost is None else spent * boost).sum(dim=1).cpu()
+
+
+def in_units(air: Air, power: float) -> Air:
+    """Return a cost that was metered at a power of one at another power."""
+    return replace(
+        air,
+        energy=power * air.energy,
+        nominal_energy=power * air.nominal_energy,
+        peak_power=power * air.peak_power,
+    )
+
+
 def add_up(parts: Sequence[Air]) -> Air:
     """Return the cost of a round whose messages went in parts."""
     total: dict[str, Any] = {
@@ -116,9 +133,7 @@ def _reported(energies: Float[Tensor, " devices"], csi: Csi) -> Float[Tensor, " 
 
 def amplitude_at_cap(broadcast: Broadcast, sent: Sent, csi: Csi) -> float:
     """Return the factor of all signals with which the device that spends most in the round spends the nominal energy."""
-    spent = sent.signal.slot_energy()
-    boost = _boost(broadcast, spent, csi) if spent.numel() else None
-    each = (spent if boost is None else spent * boost).sum(dim=1)
+    each = spent_by(sent.signal, broadcast, csi)
     largest = float(_reported(each, csi).max()) if len(each) else 0.0
     return (sent.signal.power * broadcast.num_uses / largest) ** 0.5 if largest > 0 else 1.0
 

@@ -37,11 +37,16 @@ ROBUST: dict[type[Output], str] = {
 """The most robust rule that each form of output serves."""
 OWN_UPDATE = "own-update"
 """The base station's own update, scaled to the least error: what there is without any radio."""
+SKETCHED = {"uplink.codeword_length": 60, "sketch": 1 / 15}
+"""Four uses of every slot of 64 are for sketches."""
 SHORT = {
     "digital": {"uplink.name": "gamp"},
     "digital-matched": {"uplink.name": "gamp", "uplink.energy": "matched"},
     "digital-rate": {"uplink.name": "gamp", "uplink.energy": "matched", "uplink.rate": "auto"},
     "analog-lmmse": {"uplink.name": "analog", "uplink.estimate": "lmmse"},
+    "analog-sketched": {"uplink.name": "analog"} | SKETCHED,
+    "a-dsgd-sketched": {"uplink.name": "a-dsgd"} | SKETCHED,
+    "refined-sketched": {"uplink.name": "refined-analog"} | SKETCHED,
     "refined-soft": {"uplink.name": "refined-analog", "aggregate.readout": "soft"},
 }
 """Names that are short for settings."""
