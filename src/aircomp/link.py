@@ -26,34 +26,31 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Inexact, Int
+from jaxtyping import Float, Inexact, Int
 from torch import Tensor, nn
 
 from aircomp.aggregation.rules import Rule
 from aircomp.aggregation.settings import Readout
-from aircomp.channel.base import AtDevices, Channel, Csi, Direct, facts_of
-from aircomp.channel.signal import Jammed, Louder, Signal, Symbols
+from aircomp.channel.base import AtDevices, Attack, Channel, Csi, Direct, facts_of
+from aircomp.channel.signal import Louder, Symbols
 from aircomp.common import rng as rngs
 from aircomp.common.boundary import ask, blaming, check_returned, name_of
 from aircomp.common.checks import check_methods, check_number, check_type, describe
 from aircomp.common.tensors import check_tensor
-from aircomp.device.corrupt import Attack
 from aircomp.device.update import slot_layers
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.measure.metrics import vector_nmse
 from aircomp.quantize.fragment import num_slots
 from aircomp.quantize.settings import FragmentSettings
-from aircomp.schemes import sketch as sketches
 from aircomp.schemes.base import Broadcast, Memory, Private, Scheme, SchemeContext, Sent, check_devices
-from aircomp.schemes.meter import TOLERANCE, Air, add_up, amplitude_at_cap, in_units, measure, spent_by
+from aircomp.schemes.meter import Admission, Air, add_up, amplitude_at_cap, in_units, measure
 from aircomp.schemes.outputs import Mean, Output, aggregate_output, check_rule
 from aircomp.schemes.registry import make_scheme, scheme_class
 from aircomp.schemes.settings import SchemeSettings
-from aircomp.schemes.sketch import Admission
-from aircomp.schemes.wire import to_wire
 
 LARGEST_PART = 983_040
 """Parameters that are sent at once; a multiple of usual fragment lengths. A part takes half a gigabyte with `gamp`."""
@@ -435,21 +432,27 @@ def _send_part(
     announced, private = broadcast(link, base_update, memory, index)
     csi = sound(link, len(messages), announced, index)
     if attack is not None:
-        csi = replace(csi, at_devices=replace(csi.at_devices, reports=_reports(attack)))
-    admission = before = None
+        csi = replace(csi, at_devices=csi.at_devices.attacked(attack))
+    admission = None
     if link.sketch and announced.num_uses:
-        admission, before = admit(link, base_update, messages, memory, announced, index, attack)
-        csi = _admitted(csi, admission.admitted, announced.num_uses)
+        from aircomp.schemes.sketch import admit, without_refused  # few rounds have sketches
+
+        uses, rng = int(link.sketch * announced.num_uses), partial(link.rng, index=index)
+        radio, channel = link.scheme.uses_radio, link.effective_channel
+        admission = admit(channel, base_update, messages, memory, uses, attack, rng, radio)
+        csi = without_refused(csi, admission.admitted, announced.num_uses)
     sent = encode(link, messages, announced, csi, index)
     if attack is not None and link.scheme.uses_radio and announced.num_uses:
-        sent, csi = _attacked(link, sent, announced, csi, index, attack)
+        from aircomp.schemes.attack import attacked  # few rounds have attackers
+
+        sent, csi = attacked(link.scheme.name, sent, announced, csi, attack, rng=link.rng("jamming", index))
     received = carry(link, sent, csi, index)
     output, memory = decode(link, received, replace(announced, agreed=sent.agreed), private, csi)
     update = aggregate(link, output, base_update)
     with blaming(sent.signal):
         air = measure(link.scheme, announced, sent, csi)
-    if admission is not None and before is not None:
-        memory, air = {**memory, **admission.memory}, add_up([in_units(before, sent.signal.power), air])
+    if admission is not None and admission.air is not None:
+        memory, air = {**memory, **admission.memory}, add_up([in_units(admission.air, sent.signal.power), air])
     return Exchange(base_update, messages, announced, private, sent, output, update, memory, air, admission)
 
 
@@ -483,60 +486,6 @@ def sound(link: Link, num_devices: int, announced: Broadcast, index: int) -> Csi
     return csi
 
 
-def admit(
-    link: Link,
-    base_update: Float[Tensor, " params"],
-    messages: Float[Tensor, "devices params"],
-    memory: Memory,
-    announced: Broadcast,
-    index: int,
-    attack: Attack | None,
-) -> tuple[Admission, Air]:
-    """Let devices send sketches in turns, and the base station say who is admitted; the cost is that at a power of one."""
-    uses, channel = int(link.sketch * announced.num_uses), link.effective_channel
-    told = sketches.announce(base_update, memory, len(messages), uses, link.rng("sketch", index))
-    csi = ask(channel.sound, len(messages), told.num_uses, rng=link.rng("fading", index))
-    signal: Signal = sketches.send(messages, told.at_devices(messages.device))
-    if attack is not None and attack.jams:
-        signal = _jammed(signal, told.num_uses, link.rng("jammed sketches", index), attack)
-    heard = signal.superpose(None)
-    if link.scheme.uses_radio:
-        heard = ask(channel.carry, signal, csi, rng=link.rng("noise of sketches", index))
-    admission = sketches.admit(heard, told, base_update)
-    spent = spent_by(signal, told, csi)
-    wires = (told.wire, to_wire({"admitted": admission.admitted}, "the base station admits"))
-    air = Air(
-        num_slots=len(messages) + 1,
-        channel_uses=told.num_uses,
-        pilot_uses=0,
-        energy=spent,
-        nominal_energy=float(spent.mean()),
-        peak_power=float(signal.slot_peak().max()),
-        downlink_bits=8 * sum(map(len, wires)),
-        agreed_bits=0,
-        side_information=sketches.IDENTITIES,
-    )
-    return admission, air
-
-
-def _admitted(csi: Csi, admitted: Bool[Tensor, " devices"], num_uses: int) -> Csi:
-    """Return the channel state for devices of which some stay silent, and take no part in what the others agree on."""
-    if bool(admitted.all()):
-        return csi
-    known = csi.at_devices
-    scale = torch.ones(len(admitted), 1) if known.scale is None else known.scale
-    silent = ~admitted[:, None]
-    told = replace(
-        known,
-        scale=scale.masked_fill(silent, 0),
-        block_uses=known.block_uses or num_uses,
-        snr=None if known.snr is None else known.snr.masked_fill(silent, 0),
-        over_noise=None if known.over_noise is None else known.over_noise.masked_fill(silent[:, :, None], 0),
-        reports=admitted.float() if known.reports is None else known.reports * admitted,
-    )
-    return replace(csi, at_devices=told)
-
-
 def encode(link: Link, messages: Float[Tensor, "devices params"], announced: Broadcast, csi: Csi, index: int) -> Sent:
     """Turn every device's message into what it sends; devices read the broadcast off the wire."""
     check_devices(link.scheme, len(messages))
@@ -555,46 +504,6 @@ def encode(link: Link, messages: Float[Tensor, "devices params"], announced: Bro
         return sent
 
     return within_cap(link, send, announced, csi)
-
-
-def _reports(attack: Attack) -> Float[Tensor, " devices"] | None:
-    """Return the amplitudes that devices report over the true ones; where nobody is honest, all agree as if they were."""
-    reports = torch.where(attack.devices, attack.report, 1.0)
-    return reports if bool(reports.any()) else None
-
-
-def _attacked(link: Link, sent: Sent, announced: Broadcast, csi: Csi, index: int, attack: Attack) -> tuple[Sent, Csi]:
-    """Let amplifiers hold attackers to the nominal energy of the round, and jammers send noise of that energy."""
-    signal = sent.signal
-    spent = signal.slot_energy()
-    nominal, louder = signal.power * announced.num_uses, 1.0 if sent.amplitude is None else sent.amplitude**2
-    if attack.jams:
-        if sent.payload is not None:
-            raise ConfigError(
-                f"the scheme {link.scheme.name} sends no signal that could be jammed; use a scheme that does, say tdma-coded"
-            )
-        return replace(
-            sent, signal=_jammed(signal, announced.num_uses, link.rng("jamming", index), attack, louder)
-        ), csi
-    each = louder * spent.sum(dim=1).cpu()
-    above = attack.devices & (each > (1 + TOLERANCE) * nominal)
-    if attack.report or not above.any():  # a liar sends what it should
-        return sent, csi
-    held = torch.where(above, (nominal / each).sqrt(), 1.0)
-    known = csi.at_devices
-    scale = held[:, None].float() if known.scale is None else known.scale * held[:, None].to(known.scale)
-    told = replace(known, scale=scale, block_uses=known.block_uses or announced.num_uses)
-    return sent, replace(csi, at_devices=told)
-
-
-def _jammed(signal: Signal, num_uses: int, rng: torch.Generator, attack: Attack, louder: float = 1.0) -> Jammed:
-    """Put noise of the nominal energy in the place of what attackers send."""
-    slots = signal.slot_energy().shape[1]
-    kind = torch.complex64 if signal.is_complex else torch.float32
-    noise = torch.randn((len(attack.devices), slots, num_uses // slots), generator=rng, dtype=kind)
-    noise *= attack.devices[:, None, None]
-    amplitude = (signal.power * num_uses / louder) ** 0.5 / noise.abs().square().sum(dim=(1, 2)).sqrt().clamp(min=1e-30)
-    return Jammed(signal, Symbols(noise * amplitude[:, None, None], signal.power), attack.devices)
 
 
 def within_cap(link: Link, send: Callable[[AtDevices], Sent], announced: Broadcast, csi: Csi) -> Sent:

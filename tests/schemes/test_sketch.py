@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from aircomp.channel.make import make_channel
 
 from aircomp.channel.awgn import Awgn
+from aircomp.channel.base import Attack, make_channel
 from aircomp.channel.settings import FadingSettings, PowerSettings
-from aircomp.device.corrupt import Attack
 from aircomp.errors import ConfigError
 from aircomp.link import Link
 from aircomp.schemes import sketch

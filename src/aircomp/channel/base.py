@@ -13,6 +13,18 @@ from aircomp.common.radio import GainModel, SnrReference
 
 
 @dataclass(frozen=True)
+class Attack:
+    """What attackers among the devices of a round do on the air, beside what their messages say."""
+
+    devices: Bool[Tensor, " devices"]
+    """Who they are."""
+    report: float = 0.0
+    """The amplitude that they report over the true one, where all agree on a scale; zero: honest devices agree alone."""
+    jams: bool = False
+    """Whether they send noise of the nominal energy in place of a signal."""
+
+
+@dataclass(frozen=True)
 class AtDevices:
     """What the devices know of the channel, and what power control lets each of them do."""
 
@@ -35,6 +47,11 @@ class AtDevices:
     reports: Float[Tensor, " devices"] | None = None
     """The amplitude that each device reports over its true one, where all agree on a scale: one is honest, and a device with
     zero takes no part. None: all are honest."""
+
+    def attacked(self, attack: Attack) -> "AtDevices":
+        """Return the same where attackers report what they like; where nobody is honest, all agree as if they were."""
+        reports = torch.where(attack.devices, attack.report, 1.0)
+        return replace(self, reports=reports if bool(reports.any()) else None)
 
     def as_reported(self, values: Float[Tensor, "devices ..."]) -> Float[Tensor, "agreeing ..."]:
         """Return the values of those who agree on a scale, as long as they report them."""

@@ -1,34 +1,12 @@
 """Devices that fail: a part of the active ones sends something else than its update (Sec. V-C)."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from aircomp.device.settings import Corrupted, CorruptionSettings, Lying, Replaced, Scaled
-
-
-@dataclass(frozen=True)
-class Attack:
-    """What corrupted devices do in a round, beside what their messages say."""
-
-    devices: Bool[Tensor, " devices"]
-    """Who they are."""
-    report: float = 0.0
-    """The amplitude that they report over the true one, where all agree on a scale; zero: honest devices agree alone."""
-    jams: bool = False
-    """Whether they send noise of the nominal energy in place of a signal."""
-
-
-def attack_of(bad: Bool[Tensor, " devices"], settings: CorruptionSettings) -> Attack | None:
-    """Return what corrupted devices do beside what their messages say; None: there are none."""
-    if not bad.any() or settings.kind in ("none", "silent"):
-        return None
-    if isinstance(settings, Lying):
-        return Attack(bad, report=settings.factor)
-    return Attack(bad, jams=settings.kind == "jam")
+from aircomp.device.settings import Corrupted, CorruptionSettings, Replaced, Scaled
 
 
 def corrupted_devices(
@@ -58,7 +36,7 @@ def corrupt(
     The noise and the constant have the norm of the row they replace, times `length`: at one the receiver cannot tell
     them by their size.
     A silent device transmits nothing: `messages` comes back as it is, and the caller removes the rows in `bad`
-    before they are encoded. Who jams or lies leaves messages as they are, too; `attack_of` says what it does.
+    before they are encoded. Who jams or lies leaves messages as they are, too; `schemes/attack.py` says what it does.
     """
     if settings.kind in ("none", "silent", "jam", "lie"):
         return messages

@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aircomp.channel.base import Attack
 from aircomp.common import rng as rngs
 from aircomp.common.boundary import ask
 from aircomp.common.checks import describe
 from aircomp.common.tensors import all_finite, has_numbers, on_disk
-from aircomp.device.corrupt import Attack
 from aircomp.device.feedback import add_memory, feedback_ratio, remember
 from aircomp.device.local import LocalResult
 from aircomp.engines.trainer import BASE_STATION, Executor, Task
@@ -197,7 +197,8 @@ def prepare_messages(
         updates *= torch.tensor([federation.shares[device] for device in active])[:, None]
     messages, silent, attack = updates, [False] * len(active), None
     if experiment.corruption.kind != "none":
-        from aircomp.device.corrupt import attack_of, corrupt, corrupted_devices
+        from aircomp.device.corrupt import corrupt, corrupted_devices
+        from aircomp.schemes.attack import attack_of
 
         settings, seed = experiment.corruption, experiment.seed
         bad = corrupted_devices(len(active), settings, rng=rngs.generator(seed, "corrupted", index))

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from aircomp.channel.base import Csi
 from aircomp.channel.signal import Signal, slot_blocks
 from aircomp.errors import PowerMismatch
-from aircomp.schemes.base import Broadcast, Scheme, Sent
+from aircomp.schemes.base import Broadcast, Memory, Scheme, Sent
 from aircomp.schemes.wire import to_wire
 
 TOLERANCE = 0.01
@@ -39,6 +39,18 @@ class Air:
     """What devices and base station agreed on before they sent, beside the broadcast."""
     side_information: tuple[str, ...]
     """What reached the base station outside the radio."""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What the base station finds in the sketches of a round (`schemes/sketch.py`)."""
+
+    admitted: Bool[Tensor, " devices"]
+    cosines: Float[Tensor, " devices"]
+    lengths: Float[Tensor, " devices"]
+    memory: Memory
+    air: Air | None = None
+    """What the sketches took, at a power of one."""
 
 
 CAP = ("the energy of the device that would spend most, which sets how loud all send",)

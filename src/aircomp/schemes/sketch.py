@@ -20,16 +20,22 @@ To leave an honest device out costs about as much as noise of its length, so onl
 A device that lies in its sketch passes. What it then sends is held to the energy of one device by its amplifier alone.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float, Inexact
 from torch import Tensor
 
-from aircomp.channel.signal import Symbols
+from aircomp.channel.base import Attack, Channel, Csi
+from aircomp.channel.signal import Signal, Symbols
 from aircomp.common import rng as rngs
+from aircomp.common.boundary import ask
 from aircomp.errors import ConfigError
+from aircomp.schemes.attack import jammed
 from aircomp.schemes.base import Broadcast, Memory, in_phase, new_seed, remembered
+from aircomp.schemes.meter import Admission, Air, spent_by
+from aircomp.schemes.wire import to_wire
 
 IDENTITIES = ("which device has which turn, in which it sends its sketch",)
 """Side information of a round with sketches."""
@@ -45,14 +51,69 @@ FEWEST = 8
 """The least sums of a sketch: with fewer a cosine is off by more than a third."""
 
 
-@dataclass(frozen=True)
-class Admission:
-    """What the base station finds in the sketches of a round."""
+def admit(
+    channel: Channel,
+    base_update: Float[Tensor, " params"],
+    messages: Float[Tensor, "devices params"],
+    memory: Memory,
+    uses: int,
+    attack: Attack | None,
+    rng: Callable[[str], torch.Generator],
+    uses_radio: bool = True,
+) -> Admission:
+    """Let devices send sketches in turns, and the base station say who is admitted.
 
-    admitted: Bool[Tensor, " devices"]
-    cosines: Float[Tensor, " devices"]
-    lengths: Float[Tensor, " devices"]
-    memory: Memory
+    Args:
+        channel: What sketches go through; its gains are those of the round.
+        base_update: The base station's own update.
+        messages: What the devices want to say.
+        memory: What the link remembers.
+        uses: Channel uses of all turns, at most.
+        attack: Who attacks, and how.
+        rng: Returns the generator of a purpose.
+        uses_radio: False for bounds that are told the truth.
+    """
+    told = announce(base_update, memory, len(messages), uses, rng("sketch"))
+    csi = ask(channel.sound, len(messages), told.num_uses, rng=rng("fading"))
+    signal: Signal = send(messages, told.at_devices(messages.device))
+    if attack is not None and attack.jams:
+        signal = jammed(signal, told.num_uses, attack, rng=rng("jammed sketches"))
+    heard = signal.superpose(None)
+    if uses_radio:
+        heard = ask(channel.carry, signal, csi, rng=rng("noise of sketches"))
+    found = judge(heard, told, base_update)
+    spent = spent_by(signal, told, csi)
+    wires = (told.wire, to_wire({"admitted": found.admitted}, "the base station admits"))
+    air = Air(
+        num_slots=len(messages) + 1,
+        channel_uses=told.num_uses,
+        pilot_uses=0,
+        energy=spent,
+        nominal_energy=float(spent.mean()),
+        peak_power=float(signal.slot_peak().max()),
+        downlink_bits=8 * sum(map(len, wires)),
+        agreed_bits=0,
+        side_information=IDENTITIES,
+    )
+    return replace(found, air=air)
+
+
+def without_refused(csi: Csi, admitted: Bool[Tensor, " devices"], num_uses: int) -> Csi:
+    """Return the channel state for devices of which some stay silent, and take no part in what the others agree on."""
+    if bool(admitted.all()):
+        return csi
+    known = csi.at_devices
+    scale = torch.ones(len(admitted), 1) if known.scale is None else known.scale
+    silent = ~admitted[:, None]
+    told = replace(
+        known,
+        scale=scale.masked_fill(silent, 0),
+        block_uses=known.block_uses or num_uses,
+        snr=None if known.snr is None else known.snr.masked_fill(silent, 0),
+        over_noise=None if known.over_noise is None else known.over_noise.masked_fill(silent[:, :, None], 0),
+        reports=admitted.float() if known.reports is None else known.reports * admitted,
+    )
+    return replace(csi, at_devices=told)
 
 
 def announce(
@@ -99,7 +160,7 @@ def send(messages: Float[Tensor, "devices params"], announced: Broadcast) -> Sym
     return Symbols(turns, power=1.0)
 
 
-def admit(
+def judge(
     received: Inexact[Tensor, "antennas turns sums"], announced: Broadcast, base_update: Float[Tensor, " params"]
 ) -> Admission:
     """Tell the devices whose sketches look honest."""

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from aircomp.aggregation.settings import Readout
 from aircomp.channel.awgn import Awgn
+from aircomp.channel.base import Attack
 from aircomp.channel.settings import FadingSettings, PowerSettings
 from aircomp.common import rng as rngs
 from aircomp.common.results import Row
 from aircomp.data.images import load
-from aircomp.device.corrupt import Attack, attack_of, corrupt, corrupted_devices
+from aircomp.device.corrupt import corrupt, corrupted_devices
 from aircomp.device.update import FlatModel
 from aircomp.federation.configure import check_phase, configure
 from aircomp.federation.experiment import Experiment
@@ -28,6 +29,7 @@ from aircomp.measure.metrics import mean_cosine, quantization_nmse, vector_gain,
 from aircomp.quantize.codebook import build, nearest
 from aircomp.quantize.fragment import join, num_slots
 from aircomp.quantize.settings import QuantizeSettings
+from aircomp.schemes.attack import attack_of
 from aircomp.schemes.base import SchemeContext
 from aircomp.schemes.digital.composite import CompositePilot
 from aircomp.schemes.digital.decoders import DecoderChoice, decoder_and_codebook

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from aircomp.channel.awgn import Awgn
-from aircomp.channel.base import Channel, Csi
+from aircomp.channel.base import Attack, Channel, Csi
 from aircomp.channel.signal import Signal
 from aircomp.common.rng import fixed_generator
-from aircomp.device.corrupt import Attack
 from aircomp.errors import AirCompError, ConfigError
 from aircomp.link import Exchange, Link, aggregate, carry, communicate, decode, sound
 from aircomp.schemes.base import Broadcast, Memory, Scheme, Sent
