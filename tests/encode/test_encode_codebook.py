@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aircomp.common.packing import pack
-from aircomp.encode.codebook import codebook_kinds, count, make_codebook
+from aircomp.encode.codebook import _STEP, _adam, codebook_kinds, count, make_codebook
 from aircomp.errors import ConfigError, ShapeError
 from aircomp.schemes.settings import SchemeSettings
 
@@ -182,3 +182,13 @@ def test_codewords_of_low_coherence_hardly_overlap_whatever_their_phases(rng):
 def test_low_coherence_of_odd_length_is_refused_in_one_sentence(rng):
     with pytest.raises(ConfigError, match="codeword_length = 7: low-coherence takes two uses"):
         make_codebook("low-coherence", 4, 7, rng=rng)
+
+
+def test_the_step_of_adam_is_that_of_torch():
+    values, other = (torch.randn(5, generator=torch.Generator().manual_seed(0), dtype=torch.float64) for _ in range(2))
+    mean, square, optimizer = torch.zeros_like(values), torch.zeros_like(values), torch.optim.Adam([other], lr=_STEP)
+    for step in (1, 2, 3):
+        other.grad = torch.linspace(-1, step, 5, dtype=torch.float64)
+        optimizer.step()
+        _adam(values, other.grad, mean, square, step)
+    assert torch.equal(values, other)

@@ -166,17 +166,24 @@ def _low_coherence(n: int, l: int, parts: int, rng: torch.Generator) -> Tensor: 
         raise ConfigError(f"codeword_length = {l}: low-coherence takes two uses for a complex one; make it even")
     check_memory({"the overlaps of codewords (codewords)": 4 * 16 * n * n})
     entries = torch.randn(n, l // parts, parts, dtype=torch.float64, generator=rng, device=rng.device)
+    mean, square = torch.zeros_like(entries), torch.zeros_like(entries)
     with torch.enable_grad():
         entries.requires_grad_()
-        optimizer = torch.optim.Adam([entries], lr=_STEP)
-        for sharpness in torch.logspace(*_SHARPNESS, _STEPS).tolist():
+        for step, sharpness in enumerate(torch.logspace(*_SHARPNESS, _STEPS).tolist(), 1):
             rows = torch.nn.functional.normalize(entries.flatten(1), dim=1).unflatten(1, (-1, parts))
             words = torch.view_as_complex(rows.contiguous()) if parts == 2 else rows.squeeze(2)
             overlaps = (words @ words.mH).abs().square() - torch.eye(n, dtype=torch.float64, device=rng.device)
-            optimizer.zero_grad()
-            (torch.logsumexp(sharpness * overlaps.flatten(), 0) / sharpness).backward()
-            optimizer.step()
+            (gradient,) = torch.autograd.grad(torch.logsumexp(sharpness * overlaps.flatten(), 0) / sharpness, entries)
+            _adam(entries.detach(), gradient, mean, square, step)
     return torch.nn.functional.normalize(entries.detach().flatten(1), dim=1).float()
+
+
+def _adam(values: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, step: int) -> None:
+    """Take the step of Adam with its usual constants, in place; `torch.optim` would load PyTorch's compiler, in a second."""
+    mean.lerp_(gradient, 1 - 0.9)
+    square.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
+    size = (square.sqrt() / (1 - 0.999**step) ** 0.5).add_(1e-8)
+    values.addcdiv_(mean, size, value=-_STEP / (1 - 0.9**step))
 
 
 def random_rotation(l: int, rng: torch.Generator) -> Tensor:  # noqa: E741

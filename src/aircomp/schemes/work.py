@@ -6,6 +6,7 @@ and a product of complex matrices as four real ones. Copies, look-ups and random
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ SORTED = {
     "_cdist_forward",
 }
 """Operators that PyTorch calls neither element-wise nor sums, though they do arithmetic on all that goes in."""
+LEFT_FACTOR = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
+"""Where usual products of matrices have their left factor; PyTorch's own formulas say the same, and take longer."""
 FREE = {"clone", "where", "real", "imag", "conj", "_conj", "view_as_real", "view_as_complex", "complex"}
 """Operators that PyTorch calls element-wise, though they compute nothing."""
 
@@ -44,26 +47,57 @@ class _Counter(TorchDispatchMode):
         super().__init__()
         self.total = 0.0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep PyTorch from loading its compiler, which nothing here uses, for every operator anew."""
+        return False
+
     def __torch_dispatch__(  # Any: PyTorch's own signature
         self, func: Any, types: Sequence[Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        self.total += _operations(func, args, kwargs or {}, out)
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if (operations := _operations_of(func)) is not None:
+            self.total += operations(func, args, kwargs, out)
         return out
 
 
-def _operations(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> float:
-    name = func.overloadpacket.__name__
-    if func.overloadpacket in flop_registry:
-        plain = flop_registry[func.overloadpacket](*args, **kwargs, out_val=out)
-        return plain * (4 if isinstance(out, Tensor) and out.is_complex() else 1)
+Operations = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], float]
+"""Returns the operations of an operator, from the operator, what goes in and what comes out."""
+
+
+@cache  # a decoder calls a few operators many thousand times
+def _operations_of(func: Any) -> Operations | None:
+    """Return how the operations of an operator are counted; None: it is free."""
+    packet = func.overloadpacket
+    name = packet.__name__
+    if name in LEFT_FACTOR:
+        return _product
+    if packet in flop_registry:
+        return _registered
     if name.rstrip("_") in FREE:
-        return 0.0
-    if torch.Tag.pointwise in func.tags and isinstance(out, Tensor):
-        return _size(out)
-    if torch.Tag.reduction in func.tags or name in SORTED:
-        return _size(args[0]) if args and isinstance(args[0], Tensor) else 0.0
-    return 0.0
+        return None
+    if torch.Tag.pointwise in func.tags:
+        return _of_output
+    return _of_input if torch.Tag.reduction in func.tags or name in SORTED else None
+
+
+def _product(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> float:
+    left = args[LEFT_FACTOR[func.overloadpacket.__name__]]
+    return 2.0 * out.numel() * left.shape[-1] * (4 if out.is_complex() else 1)
+
+
+def _registered(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> float:
+    plain = flop_registry[func.overloadpacket](*args, **kwargs, out_val=out)
+    return plain * (4 if isinstance(out, Tensor) and out.is_complex() else 1)
+
+
+def _of_output(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> float:
+    return _size(out) if isinstance(out, Tensor) else 0.0
+
+
+def _of_input(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> float:
+    return _size(args[0]) if args and isinstance(args[0], Tensor) else 0.0
 
 
 def _size(tensor: Tensor) -> float:
