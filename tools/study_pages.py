@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from aircomp.common.results import Row
+from aircomp.federation.experiment import load_experiment
 from aircomp.measure.fields import columns_of, label_of
 from aircomp.report.page import Figure, Table, cell_text, standalone_svg
 from aircomp.report.rows import table_of
@@ -31,7 +32,7 @@ from aircomp.studies.ranking import MEASURES, compared, outcome, overview, winne
 from aircomp.studies.results import judged
 from aircomp.studies.scales import SCALES, Scale
 from aircomp.studies.shown import by_snr, figures_of, tables_of, varying
-from aircomp.studies.study import RESULTS, TASKS, Result, Source, Task, challenge_names, find_challenge
+from aircomp.studies.study import EMBEDDED, RESULTS, TASKS, Result, Source, Task, challenge_names, find_challenge
 from aircomp.studies.verdicts import NOTE, TITLES, claim_tables
 
 MADE = "<!-- made by `make pages` from src/aircomp/studies/expected: edit nothing here -->"
@@ -190,6 +191,9 @@ def _challenge_page(docs: Path, name: str) -> dict[Path, str]:
     challenge, found = find_challenge(name), {}
     frozen = f"Version {challenge.version}, frozen as `{challenge.fingerprint}`."
     physics = [challenge.physics.strip()] if challenge.physics else []
+    if challenge.preset != EMBEDDED:
+        data = load_experiment(challenge.preset).data.name
+        frozen += f" Rounds are of the preset `{challenge.preset}`; `aircomp data fetch {data}` gets its images."
     head = [f"# {challenge.title}", MADE, challenge.question, *physics, frozen]
     parts = [*head]
     for task in TASKS:

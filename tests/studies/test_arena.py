@@ -172,6 +172,19 @@ def test_every_challenge_can_be_asked_of_all_its_schemes(name):
     assert not refused
 
 
+def test_the_rounds_of_a_challenge_are_of_its_preset_and_those_of_most_come_with_the_package():
+    wanted, _ = jobs_of(Plan(("budget-vgg", "budget"), ("analog",), seeds=(0,)))
+    collected = {row["challenge"]: job.needs[0].params for row, job in wanted}
+    assert collected["budget-vgg"]["preset"] == "cifar10-collect"
+    assert collected["budget-vgg"]["settings"]["model.name"] == "vgg"
+    assert collected["budget"]["preset"] == "digits"
+    usual = Plan().chosen()
+    assert "budget" in usual
+    assert "budget-vgg" not in usual
+    other = find_challenge("awgn").changed(preset="mnist", frozen="")
+    assert other.fingerprint != find_challenge("awgn").fingerprint
+
+
 def test_every_entrant_can_be_found_and_has_a_robust_rule():
     for name in entrant_names():
         assert find_entrant(name).offers in ROBUST

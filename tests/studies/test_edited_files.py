@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -186,10 +187,11 @@ def test_an_edited_preset_is_run_anew(tmp_path):
 
 
 def test_edited_presets_and_schemes_in_files_have_jobs_of_their_own(small, tmp_path):
-    preset, scheme = tmp_path / "preset.toml", tmp_path / "scheme.toml"
+    preset, scheme, challenge = (tmp_path / f"{name}.toml" for name in ("preset", "scheme", "challenge"))
+    challenge.write_text(f'preset = "{preset}"\n{Path(small).read_text()}')
 
     def keys(task):
-        wanted, _ = jobs_of(Plan((small,), (str(scheme),), task, (0,), preset=str(preset)))
+        wanted, _ = jobs_of(Plan((str(challenge),), (str(scheme),), task, (0,)))
         return [each.key for _, job in wanted for each in (job, *job.needs)]
 
     seen = []

@@ -34,7 +34,7 @@ class Options:
     """
 
     challenge: tuple[str, ...] = ()
-    """Challenges by name, or TOML files of your own; all by default."""
+    """Challenges by name, or TOML files of your own; by default all whose data come with the package."""
     scheme: tuple[str, ...] = ()
     """Schemes by name, TOML files of settings, or MODULE:CLASS; by default those of each challenge."""
     task: Literal["round", "training"] = "round"
@@ -80,11 +80,12 @@ def run(args: Sequence[str]) -> None:
     from aircomp.studies.expected import docs_folder
     from aircomp.studies.jobs import Workers
     from aircomp.studies.ranking import MEASURES
+    from aircomp.studies.study import challenge_names, find_challenge
 
     settings = {} if options.snr_db is None else {"channel.snr_db": options.snr_db}
     plan = Plan(options.challenge, options.scheme, options.task, tuple(range(options.seeds)), settings)
     if options.list:
-        chosen = Plan().chosen()
+        chosen = {name: find_challenge(name) for name in challenge_names()}
         rows = [
             {"name": name, "question": c.question, "version": str(c.version), "fingerprint": c.fingerprint}
             for name, c in chosen.items()

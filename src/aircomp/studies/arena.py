@@ -31,7 +31,7 @@ from aircomp.studies.jobs import (
 )
 from aircomp.studies.kinds import collection, run_job
 from aircomp.studies.ranking import MEASURES, winners
-from aircomp.studies.study import CHALLENGES, Challenge, Task, challenge_names, find_challenge
+from aircomp.studies.study import CHALLENGES, EMBEDDED, Challenge, Task, challenge_names, find_challenge
 from aircomp.studies.summary import over_seeds
 
 SLOT_USES = 64
@@ -53,14 +53,13 @@ class Plan:
     """What is compared."""
 
     challenges: tuple[str, ...] = ()
-    """Names or TOML files; empty: all challenges."""
+    """Names or TOML files; empty: all challenges whose data come with the package."""
     schemes: tuple[str, ...] = ()
     """Names, TOML files or MODULE:CLASS; empty: those of each challenge."""
     task: Task = "round"
     seeds: tuple[int, ...] = (0, 1, 2)
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of the experiment for all schemes, by path."""
-    preset: str = "digits"
     collected_rounds: int = 8
     """How many rounds are trained and saved."""
     measured_rounds: int = 2
@@ -74,7 +73,7 @@ class Plan:
         Raises:
             ConfigError: If one is given twice.
         """
-        names = self.challenges or challenge_names()
+        names = self.challenges or [name for name in challenge_names() if find_challenge(name).preset == EMBEDDED]
         if len(set(names)) < len(names):
             raise ConfigError(f"a challenge was given twice among {', '.join(names)}; leave one out")
         return {name: find_challenge(name) for name in names}
@@ -165,12 +164,15 @@ def jobs_of(plan: Plan) -> tuple[list[tuple[Row, Job]], list[Row]]:
                 settings = challenge.settings_at(place, plan.settings)
                 try:
                     settings = _entering(entrant, challenge, settings)
-                    if reason := refusal(plan, entrant, settings):
+                    if reason := refusal(plan.task, challenge.preset, entrant, settings):
                         refused.append(about | {"reason": reason})
                         continue
                 except ConfigError as error:
                     raise ConfigError(f"the challenge {name} at {challenge.values[place]:g}: {error}") from None
-                wanted += [(about | {"seed": seed}, _job(plan, entrant, settings, seed)) for seed in plan.seeds]
+                wanted += [
+                    (about | {"seed": seed}, _job(plan, challenge.preset, entrant, settings, seed))
+                    for seed in plan.seeds
+                ]
     return wanted, refused
 
 
@@ -182,16 +184,16 @@ def _entering(entrant: Entrant, challenge: Challenge, settings: dict[str, Any]) 
     return settings | robust | entrant.settings
 
 
-def refusal(plan: Plan, entrant: Entrant, settings: Mapping[str, Any]) -> str:
+def refusal(task: Task, preset: str, entrant: Entrant, settings: Mapping[str, Any]) -> str:
     """Return why a scheme cannot serve a point; empty if it can.
 
     Raises:
         ConfigError: If the point itself cannot be: its settings exist for no scheme, or are wrong with all.
     """
-    if entrant.own == OWN_UPDATE and plan.task == "training":
+    if entrant.own == OWN_UPDATE and task == "training":
         return "it is a reference for single rounds"
     try:
-        experiment = configure(plan.preset, dict(settings))
+        experiment = configure(preset, dict(settings))
     except SettingsError as error:
         if all(isinstance(problem, Elsewhere) and problem.path.startswith("uplink.") for problem in error.problems):
             return str(error)
@@ -211,14 +213,14 @@ def _verdict(entrant: Entrant, experiment: Experiment) -> str:
     return ""
 
 
-def _job(plan: Plan, entrant: Entrant, settings: dict[str, Any], seed: int) -> Job:
+def _job(plan: Plan, preset: str, entrant: Entrant, settings: dict[str, Any], seed: int) -> Job:
     if plan.task == "training":
-        params = run_params(plan.preset, {"rounds": plan.training_rounds} | settings | {"seed": seed})
+        params = run_params(preset, {"rounds": plan.training_rounds} | settings | {"seed": seed})
         return Job("arena-training", params | entrant.told) if entrant.own else Job("simulate", params)
     said = {path: value for path, value in settings.items() if path.startswith(COLLECTED)}
     said |= {"rounds": plan.collected_rounds, "seed": seed, "feedback.kind": "off"}
-    params = run_params(plan.preset, settings | {"seed": seed}) | entrant.told | {"rounds": plan.measured_rounds}
-    return Job("arena-round", params, (collection(plan.preset, said),))
+    params = run_params(preset, settings | {"seed": seed}) | entrant.told | {"rounds": plan.measured_rounds}
+    return Job("arena-round", params, (collection(preset, said),))
 
 
 # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

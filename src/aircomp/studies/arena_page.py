@@ -57,6 +57,8 @@ WHITE = {
     "channel.snr_db",
     "channel.snr_reference",
     "devices.total",
+    "model.name",
+    "model.stem_stride",
     "participation.kind",
     "participation.number",
     "partition.alpha",

@@ -35,7 +35,7 @@ def arena(
     """Compare schemes at equal channel uses and energy, as `aircomp arena` does.
 
     Args:
-        challenges: Names, or TOML files of your own; all by default.
+        challenges: Names, or TOML files of your own; by default all whose data come with the package.
         schemes: Names, TOML files or MODULE:CLASS; by default those of each challenge.
         task: `round` measures the error of single rounds, `training` the test accuracy of federated training.
         seeds: How many seeds, from 0 on.

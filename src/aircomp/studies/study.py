@@ -255,6 +255,8 @@ RESULTS = Results(Result, "studies", "results")
 
 # ── challenges ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
+EMBEDDED = "digits"
+"""The preset of a challenge that names none: its data come with the package."""
 TASKS = ("round", "training")
 Task = Literal["round", "training"]
 
@@ -269,6 +271,8 @@ class Challenge(Study):
     vary: dict[str, tuple[Any, ...]] = Field(min_length=1)
     """Settings by path, with a value for each of `values`."""
     schemes: tuple[str, ...] = Field(min_length=1)
+    preset: str = EMBEDDED
+    """Whose data, model and local training the rounds are of; or a TOML file."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings that are the same at all points."""
     robust: bool = False
@@ -288,7 +292,7 @@ class Challenge(Study):
     def fingerprint(self) -> str:
         """A hash of what is measured. Words and entrants are no part of it: schemes may join a frozen challenge."""
         measured = self.model_dump(mode="json", include={"axis", "values", "vary", "settings", "robust", "version"})
-        return config_hash(measured)
+        return config_hash(measured | ({} if self.preset == EMBEDDED else {"preset": self.preset}))
 
     @model_validator(mode="after")
     def _as_frozen(self) -> "Challenge":
