@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -7,7 +9,6 @@ from aircomp.federation.experiment import load_experiment
 from aircomp.federation.simulate import build_model, simulate
 from aircomp.studies.jobs import Job
 from aircomp.studies.kinds import run_job
-from aircomp.studies.runs import found_so_far
 from aircomp.studies.treatments import Treatments, last_tests, settled_scale
 
 pytestmark = pytest.mark.seconds
@@ -114,7 +115,10 @@ def test_the_number_of_local_steps_is_that_of_the_devices_data(tmp_path):
     assert row["settled_scale"] == pytest.approx(settled_scale(row["num_active_ratio"], 3 * 2))
 
 
-def test_what_a_run_found_until_it_ended_early_can_be_kept(whole, tmp_path):
+def test_what_a_run_found_until_it_ended_early_can_be_kept(whole, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "tools")
+    from take_over import found_so_far
+
     run_job(JOB, tmp_path)
     found = found_so_far(JOB.directory(tmp_path), SETTINGS["local.steps"])
     assert found["rounds"] == whole["rounds"]

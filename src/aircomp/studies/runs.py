@@ -1,6 +1,5 @@
 """Jobs that train: federated runs as they are, disturbed on purpose, or tested under two treatments; central training."""
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +11,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aircomp.common import rng as rngs
-from aircomp.common.artefact import read_lines
 from aircomp.common.results import Row
-from aircomp.common.tensors import read_metadata
 from aircomp.data.images import load
 from aircomp.device.local import num_steps
 from aircomp.device.update import FlatModel
-from aircomp.errors import ArtefactError
 from aircomp.federation.central import train_centrally
 from aircomp.federation.configure import configure
 from aircomp.federation.evaluate import evaluate
@@ -134,36 +130,6 @@ def treated(tests: Sequence[Row], metrics: Sequence[Record], steps: int, row: Ro
         estimated = test["buffers"] == "estimated"
         rows.append(row | test | (scales if estimated else dict.fromkeys(("num_active_ratio", "buffer_scale"))))
     return {"rows": rows, "rounds": list(tests)}
-
-
-def found_so_far(directory: Path, steps: int) -> Payload:
-    """Return what a run that was tested under two treatments found until it ended, early or not.
-
-    Args:
-        directory: Of the run.
-        steps: Local steps of a round.
-
-    Raises:
-        ArtefactError: If nothing was tested.
-    """
-    metrics = read_lines(directory / "metrics.jsonl")
-    kept = sorted(directory.glob("treatments_*.safetensors"))
-    tests = json.loads(read_metadata(kept[-1]).get("rows", "[]")) if kept else _tests_of_told(metrics)
-    if not tests:
-        raise ArtefactError(f"{directory} holds no tests of a run; give the directory of a job of the kind treatments")
-    errors = [r["update_nmse"] for r in metrics if r.get("update_nmse") is not None]
-    row: Row = {"update_nmse": statistics.fmean(errors) if errors else None, "rounds": tests[-1]["round"]}
-    return treated(tests, metrics, steps, row)
-
-
-def _tests_of_told(metrics: Sequence[Record]) -> list[Row]:
-    """Return the tests of a plain run under both treatments, which are one where the number of devices is known exactly."""
-    if any(record["num_active"] != record.get("num_active_hat", 0) for record in metrics):
-        return []
-    tested = [record for record in metrics if record.get("test_accuracy") is not None]
-    about = [{name: record[name] for name in ("round", "test_accuracy", "test_loss")} for record in tested]
-    treatments = ("average", "estimated")
-    return [test | {"buffers": name, "buffer_scale": 1.0} for test in about for name in treatments]
 
 
 # ── central training ─────────────────────────────────────────────────────────────────────────────────────────────────
