@@ -9,7 +9,8 @@ from aircomp.common.packing import pack
 from aircomp.decoders.amp.gamp import Gamp
 from aircomp.decoders.fading.blind import Blind
 from aircomp.encode.codebook import count, make_codebook
-from aircomp.measure.harness import Trial, send
+from aircomp.measure.harness import send
+from aircomp.schemes.digital.receiver_csi import OwnPilots
 from helpers.draws import seeded
 
 CODEBOOK = make_codebook("two-bases", 32, 16, rng=seeded(0))
@@ -54,9 +55,18 @@ def test_those_who_are_silent_do_not_count_as_sent():
     assert sent.speaking is not None
     assert torch.equal(sent.counts.sum(1), sent.speaking.sum(0))
     assert 0 < (~sent.speaking).sum() < sent.speaking.numel() / 2
-    rows = torch.arange(10, 400)
-    part = Trial(chosen[:, 10:], CODEBOOK, sent.received, sent.csi, rows)
-    assert torch.equal(part.counts, sent.counts[10:])
+
+
+def test_slots_with_pilots_have_no_counts():
+    channel = Fading(control="inversion", block_slots=2)  # 8 slots of 16 uses
+    plan = OwnPilots(400, 16, channel.block_uses)
+    chosen = torch.randint(0, 32, (1, len(plan.rows)), generator=seeded(1))
+    sent = send(chosen, CODEBOOK, channel, rng=seeded(2), pilots=plan)
+    assert sent.received.shape == (1, 400, 16)
+    assert sent.speaking is not None
+    assert sent.speaking.shape == chosen.shape
+    assert torch.equal(sent.counts.sum(1), sent.speaking.sum(0))
+    assert not sent.speaking.all()
 
 
 def test_gains_may_come_from_a_generator_of_their_own():

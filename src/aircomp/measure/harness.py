@@ -8,13 +8,14 @@ whole scheme, with updates in place of codewords, is sent by `aircomp.Link`.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Unpack
+from typing import Protocol, Unpack, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Inexact, Int, Integer
 from torch import Tensor
 
 from aircomp.channel.base import Channel, Csi
+from aircomp.channel.signal import Signal
 from aircomp.common.packing import pack
 from aircomp.common.results import Row
 from aircomp.decoders.base import Decoded, Decoder, Known
@@ -72,23 +73,46 @@ class Trial:
         }
 
 
+@runtime_checkable
+class Pilots(Protocol):
+    """Which slots of a round carry pilots, and what devices send in all of them."""
+
+    @property
+    def slots(self) -> int:
+        """Slots of the round."""
+        ...
+
+    @property
+    def rows(self) -> Int[Tensor, " data"]:
+        """Those with codewords."""
+        ...
+
+    def send(self, indices: Int[Tensor, "devices data"], codebook: Float[Tensor, "codewords uses"]) -> Signal:
+        """Put the pilots among the codewords."""
+        ...
+
+
 def send(
-    chosen: Integer[Tensor, "devices slots"],
+    chosen: Integer[Tensor, "devices data"],
     codebook: Float[Tensor, "codewords uses"],
     channel: Channel,
     *,
     rng: torch.Generator,
     fading: torch.Generator | None = None,
+    pilots: Pilots | None = None,
 ) -> Trial:
     """Send a round of codewords.
 
     Args:
-        chosen: The codeword that each device chose in each slot.
+        chosen: The codeword that each device chose in each slot that carries one.
         codebook: One codeword a row, of real uses.
         channel: What lies between.
         rng: Where the noise comes from.
         fading: Where gains come from, if from elsewhere.
+        pilots: What is sent beside codewords; None: nothing.
     """
-    (devices, slots), uses = chosen.shape, codebook.shape[1]
-    csi = channel.sound(devices, slots * uses, rng=rng if fading is None else fading)
-    return Trial(chosen, codebook, channel.carry(Codewords(chosen, codebook), csi, rng=rng), csi)
+    slots = chosen.shape[1] if pilots is None else pilots.slots
+    signal = Codewords(chosen, codebook) if pilots is None else pilots.send(chosen, codebook)
+    csi = channel.sound(len(chosen), slots * codebook.shape[1], rng=rng if fading is None else fading)
+    received = channel.carry(signal, csi, rng=rng)
+    return Trial(chosen, codebook, received, csi, None if pilots is None else pilots.rows)

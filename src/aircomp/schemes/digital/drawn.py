@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aircomp.channel.base import make_channel
+from aircomp.channel.fading import Fading
 from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.common import rng as rngs
 from aircomp.common.settings import Settings
@@ -128,9 +129,8 @@ def hear_with_pilots(
     """
     uses, codebook = CODEWORD_LENGTH, receiver_codebook("receiver-csi", NUM_CODEWORDS, CODEWORD_LENGTH, seed=seed)
     air = make_channel(channel, power)
-    csi = air.sound(num_active, num_slots * uses, rng=rngs.generator(seed, "fading"))
-    plan = make(num_slots, uses, csi.at_receiver.block_uses)
+    plan = make(num_slots, uses, air.block_uses if isinstance(air, Fading) else 0)
     chosen, popularity = drawn_choices(NUM_CODEWORDS, num_active=num_active, num_slots=len(plan.rows), seed=seed)
-    received = air.carry(plan.send(chosen, codebook), csi, rng=rngs.generator(seed, "explained noise"))
-    decoded = plan.hear(received, num_active, codebook, popularity, csi.at_receiver)
-    return FadedRound(Trial(chosen, codebook, received, csi, plan.rows), decoded)
+    noise, fading = rngs.generator(seed, "explained noise"), rngs.generator(seed, "fading")
+    sent = send(chosen, codebook, air, rng=noise, fading=fading, pilots=plan)
+    return FadedRound(sent, plan.hear(sent.received, num_active, codebook, popularity, sent.csi.at_receiver))
