@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,6 @@ def _curve_name(run: Run) -> str:
     return f"{run.name} ({', '.join(parts)})" if parts else run.name
 
 
-def _collect(runs: Sequence[Run]) -> Section:
-    return _simulate(runs, "Collected fragments")
-
-
 def _demo(runs: Sequence[Run]) -> Section:
     rows, several = _rows(runs)
     rows = [_noiseless(row) for row in rows]
@@ -197,7 +194,7 @@ SECTIONS: dict[str, Callable[[Sequence[Run]], Section]] = {
     "demo": _demo,
     "evaluate": _evaluate,
     "pretrain": _pretrain,
-    "collect": _collect,
+    "collect": partial(_simulate, title="Collected fragments"),
     "cost": _cost,
 }
 """How the results of each command are shown, by its first word, in the order of the page."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import aircomp
 from aircomp.channel.base import make_channel
 from aircomp.common.results import Row, environment
 from aircomp.common.settings import Elsewhere, SettingsError
@@ -336,14 +337,8 @@ def update_expected(comparison: Comparison, work: Path) -> Path:
     failed = {tuple(row.get(name) for name in (*PLACE, "seed")) for row in comparison.failed}
     jobs = [job for row, job in jobs_of(plan)[0] if tuple(row[name] for name in (*PLACE, "seed")) not in failed]
     seconds = before.get("seconds_by_kind", {}) | seconds_by_kind(jobs, work)
-    about = {"version": _version(), "environment": environment(), "seconds_by_kind": seconds}
+    about = {"version": aircomp.__version__, "environment": environment(), "seconds_by_kind": seconds}
     return write_expected("arena", plan.task, about, rows)
-
-
-def _version() -> str:
-    import aircomp
-
-    return aircomp.__version__
 
 
 def _kept(row: Row, task: Task) -> Row:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import aircomp
 from aircomp.common.results import Row
 from aircomp.errors import ConfigError
 from aircomp.measure.fields import label_of
@@ -32,8 +33,6 @@ class Checked:
     @property
     def markdown(self) -> str:
         """The table for a pull request."""
-        import aircomp
-
         names = list(dict.fromkeys(row["challenge"] for row in self.rows))
         frozen = [f"{name} v{find_challenge(name).version} `{find_challenge(name).fingerprint}`" for name in names]
         head = f"`{self.given}`, source `{source_hash(type(load_own(self.given)))}`, aircomp {aircomp.__version__}"

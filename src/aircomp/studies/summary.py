@@ -46,9 +46,12 @@ def over_seeds(found: Iterable[tuple[Row, Any]], by: Sequence[str], fields: Sequ
 
 def working_range(rows: Sequence[Row], reference: str, perfect: float) -> list[Row]:
     """Return the lowest SNR at which each uplink ends near perfect aggregation, and how much less that is than one needs."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        curves.setdefault(row["uplink"], []).append((row["snr_db"], row["test_accuracy_last5"]))
     found = []
     for within, points in WITHIN.items():
-        lowest = {name: _lowest_working(_curve(rows, name), perfect - points) for name in _uplinks(rows)}
+        lowest = {name: _lowest_working(sorted(curve), perfect - points) for name, curve in curves.items()}
         needed = lowest[reference]
         if needed == min(row["snr_db"] for row in rows):  # or less: nothing is known of a gain over it
             needed = None
@@ -56,14 +59,6 @@ def working_range(rows: Sequence[Row], reference: str, perfect: float) -> list[R
             gain = None if needed is None or snr_db is None else needed - snr_db
             found.append({"within": within, "uplink": name, "lowest_snr_db": snr_db, "gain_db": gain})
     return found
-
-
-def _uplinks(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row["uplink"] for row in rows))
-
-
-def _curve(rows: Sequence[Row], uplink: str) -> list[tuple[float, float]]:
-    return sorted((row["snr_db"], row["test_accuracy_last5"]) for row in rows if row["uplink"] == uplink)
 
 
 def _lowest_working(curve: Sequence[tuple[float, float]], level: float) -> float | None:

@@ -37,7 +37,7 @@ from aircomp.train.fragments import load_round, round_name
 from aircomp.train.loop import Loss, Training
 from aircomp.train.recipe import BLIND_PRESETS as PRESETS
 from aircomp.train.recipe import BlindTrainingSettings
-from aircomp.train.rounds import Split, arrange, deal, training_files
+from aircomp.train.rounds import Split, TrainingRound, arrange, deal, training_files
 from aircomp.train.step import TOLD_ERROR
 
 SNR_DB, ANTENNAS = (0.0, 5.0, 10.0), (1, 4, 8, 64)
@@ -48,20 +48,6 @@ LEAST_PROBABILITY = 1e-9
 """Of a true count, in the loss: a single one that is thought impossible does not outweigh a batch."""
 WORK = 1_024
 """Antennas times slots of a batch, at most: many antennas tell in few slots."""
-
-
-@dataclass(frozen=True)
-class SavedRound:
-    """What training needs of one round."""
-
-    name: str
-    indices: Int[Tensor, "devices slots"]
-    popularity: Float[Tensor, " codewords"]
-
-    @property
-    def num_slots(self) -> int:
-        """Slots of the round."""
-        return self.indices.shape[1]
 
 
 @dataclass(frozen=True)
@@ -92,17 +78,17 @@ def pretrain_blind(
     return train_on(directories, settings, out, PRESETS, make, **options)
 
 
-class _BlindTraining(Training[BlindNetworks, BlindLayer, FadedBatch, SavedRound]):
+class _BlindTraining(Training[BlindNetworks, BlindLayer, FadedBatch, TrainingRound]):
     """The training of a blind receiver; its loss is -log P(true counts), over the number of devices."""
 
     def untrained(self) -> BlindNetworks:
         settings, number = self.settings, len(self.rounds.train[0].popularity)
         return BlindNetworks.untrained(number, settings.codeword_length, seed=settings.seed)
 
-    def told(self, saved: SavedRound) -> Tensor:
+    def told(self, saved: TrainingRound) -> Tensor:
         return saved.popularity
 
-    def draw(self, rounds: Sequence[SavedRound], number: int, slots: Tensor, rng: torch.Generator) -> FadedBatch:
+    def draw(self, rounds: Sequence[TrainingRound], number: int, slots: Tensor, rng: torch.Generator) -> FadedBatch:
         return draw_batch(rounds[number], slots, self.settings, rng=rng)
 
     def loss(self, batch: FadedBatch, rng: torch.Generator) -> Loss:
@@ -135,7 +121,7 @@ class _BlindTraining(Training[BlindNetworks, BlindLayer, FadedBatch, SavedRound]
         return count_accuracy(sent.counts, decoded.counts)
 
 
-def load_saved_rounds(directories: Sequence[Path], settings: BlindTrainingSettings) -> Split[SavedRound]:
+def load_saved_rounds(directories: Sequence[Path], settings: BlindTrainingSettings) -> Split[TrainingRound]:
     """Read fragments directories; return rounds to train on, to choose the best epoch by, and to report on.
 
     Raises:
@@ -148,13 +134,13 @@ def load_saved_rounds(directories: Sequence[Path], settings: BlindTrainingSettin
     return deal(rounds, settings.data, rng=rngs.generator(settings.seed, "split of rounds"))
 
 
-def _load(path: Path) -> SavedRound:
+def _load(path: Path) -> TrainingRound:
     saved = arrange(load_round(path), "popularity", rng=rngs.fixed_generator("codeword order"))
-    return SavedRound(round_name(path), saved.indices, saved.popularity)
+    return TrainingRound(round_name(path), saved.indices, saved.popularity, saved.quant_codebook, None)
 
 
 def draw_batch(
-    saved: SavedRound, slots: Int[Tensor, " slots"], settings: BlindTrainingSettings, *, rng: torch.Generator
+    saved: TrainingRound, slots: Int[Tensor, " slots"], settings: BlindTrainingSettings, *, rng: torch.Generator
 ) -> FadedBatch:
     """Make a batch of some slots of a round, or of as many drawn ones, with a channel drawn from its ranges."""
     data, fading = settings.data, settings.fading

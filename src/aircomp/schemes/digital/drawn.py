@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aircomp.channel.base import make_channel
-from aircomp.channel.fading import Fading
+from aircomp.channel.base import facts_of, make_channel
 from aircomp.channel.settings import ChannelSettings, PowerSettings
 from aircomp.common import rng as rngs
 from aircomp.common.settings import Settings
@@ -129,7 +128,7 @@ def hear_with_pilots(
     """
     uses, codebook = CODEWORD_LENGTH, receiver_codebook("receiver-csi", NUM_CODEWORDS, CODEWORD_LENGTH, seed=seed)
     air = make_channel(channel, power)
-    plan = make(num_slots, uses, air.block_uses if isinstance(air, Fading) else 0)
+    plan = make(num_slots, uses, facts_of(air).block_uses)
     chosen, popularity = drawn_choices(NUM_CODEWORDS, num_active=num_active, num_slots=len(plan.rows), seed=seed)
     noise, fading = rngs.generator(seed, "explained noise"), rngs.generator(seed, "fading")
     sent = send(chosen, codebook, air, rng=noise, fading=fading, pilots=plan)
