@@ -181,13 +181,13 @@ def moved(settings, dtype=torch.float64, seed=0):
     return net.to(dtype)
 
 
-def a_round(num_slots=24, seed=0, snr_db=5.0, dtype=torch.float64):
-    popularity = 1 / torch.arange(1, 33, dtype=dtype)
+def a_round(num_slots=24, seed=0, snr_db=5.0, dtype=torch.float64, num_codewords=32, uses=16):
+    popularity = 1 / torch.arange(1, num_codewords + 1, dtype=dtype)
     choices = torch.multinomial(
         popularity.expand(num_slots, -1), 6, replacement=True, generator=generator(seed, "choices")
     )
-    counts = F.one_hot(choices, 32).sum(1)
-    codebook = F.normalize(torch.randn(32, 16, generator=generator(seed, "codebook")), dim=1).to(dtype)
+    counts = F.one_hot(choices, num_codewords).sum(1)
+    codebook = F.normalize(torch.randn(num_codewords, uses, generator=generator(seed, "codebook")), dim=1).to(dtype)
     return (
         transmit(counts, codebook, snr_db=snr_db, reference="slot", rng=generator(seed, "noise")),
         codebook,
@@ -258,7 +258,7 @@ def test_a_given_number_of_devices_and_noise_are_kept(form):
 
 
 def test_gradients_are_right():
-    y, codebook, popularity = a_round(num_slots=3)
+    y, codebook, popularity = a_round(num_slots=3, num_codewords=10, uses=6)  # each number is moved on its own
     net = moved(AmpDaNetSettings(num_layers=2, filters=2))
     names = [name for name, _ in net.named_parameters()]
 
