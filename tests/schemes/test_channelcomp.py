@@ -134,7 +134,7 @@ def test_a_function_is_exact_without_noise_and_near_with_some(function, levels):
 def test_the_mean_takes_one_use_and_more_levels_and_devices_than_types_can_be_listed():
     scheme = make_scheme(SchemeSettings(name="channelcomp", levels=8, function="mean"))
     assert isinstance(scheme, ChannelComp)
-    assert scheme.axes == 1
+    assert scheme.points.shape[1] == 1
     done = exchange(8, float("inf"), number=16, function="mean")
     torch.testing.assert_close(done.update, done.sent.reconstruction.mean(dim=0), rtol=1e-5, atol=1e-5)
 

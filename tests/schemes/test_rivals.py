@@ -76,6 +76,9 @@ def test_every_rival_hears_over_fading_what_was_sent(name, rng):
     number = sent.any(1).sum() if turns else (sent != 0).sum(0).clamp(min=1)
     if name in ("channelcomp", "tbma-lattice"):  # zero is one of their levels
         number = done.output.counts.sum(1)
+    if name == "channelcomp-noise-aware":  # which tells no counts
+        carrier = uplink._round(done.broadcast).carrier
+        number = carrier.arrived(torch.ones_like(sent), done.sent.delivered).sum(0).clamp(min=1)
     mean = sent.sum(0) / number
     error = (done.update - mean).square().sum() / mean.square().sum()
     # qsgd is right on average alone; sums of a-dsgd mix silent slots with others; networks

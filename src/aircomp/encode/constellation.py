@@ -101,6 +101,18 @@ def constellation(levels: int, devices: int, function: str = "type") -> Float[Te
     if function == "type" and levels == 3:
         turns = 2 * torch.pi * torch.arange(3) / 3
         return torch.stack([turns.cos(), turns.sin()], dim=1)
+    check_types(levels, devices)
+    return search(
+        *differences(levels, devices, function), rngs.fixed_generator("constellation", levels, devices)
+    ).float()
+
+
+def check_types(levels: int, devices: int) -> None:
+    """Refuse more types than constellations are searched for.
+
+    Raises:
+        ConfigError: If so many devices have more.
+    """
     number = math.comb(devices + levels - 1, levels - 1)
     if number > MOST_TYPES:
         most = max(k for k in range(1, devices) if math.comb(k + levels - 1, levels - 1) <= MOST_TYPES)
@@ -108,9 +120,6 @@ def constellation(levels: int, devices: int, function: str = "type") -> Float[Te
             f"uplink.devices = {devices}: {levels} levels of so many devices have {number} types, and constellations are "
             f"searched for {MOST_TYPES} at most; use at most {most} devices, or fewer levels"
         )
-    return search(
-        *differences(levels, devices, function), rngs.fixed_generator("constellation", levels, devices)
-    ).float()
 
 
 def search(

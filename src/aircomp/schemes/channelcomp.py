@@ -21,7 +21,7 @@ from torch import Tensor
 
 from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.decoders.types import count_levels, estimate_function, estimate_mean
-from aircomp.encode.carrier import Carrier, amplitude_of_one, chosen_parameters, make_rotation, put, take
+from aircomp.encode.carrier import Air, Carrier, amplitude_of_one, chosen_parameters, make_rotation, put, take
 from aircomp.encode.codebook import count
 from aircomp.encode.constellation import FUNCTIONS, constellation
 from aircomp.errors import ConfigError
@@ -39,7 +39,7 @@ from aircomp.schemes.base import (
     new_seed,
 )
 from aircomp.schemes.outputs import Counts, Mean, Output
-from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round
+from aircomp.schemes.piloted import carrier_of, hear_devices, plan_round, remember
 from aircomp.schemes.registry import scheme
 from aircomp.schemes.settings import ChannelCompSettings
 
@@ -51,6 +51,8 @@ class ChannelCompRound:
     chosen: Int[Tensor, " chosen"] | None
     limits: Float[Tensor, " chosen"]
     """The outermost levels of every parameter."""
+    points: Float[Tensor, "levels axes"]
+    """What is sent for each level, but for its mean."""
     prior: Float[Tensor, " levels"]
     """How often each level occurs in the base station's own update."""
     carrier: Carrier
@@ -82,7 +84,6 @@ class ChannelComp(Scheme):
         self.levels = torch.linspace(-1, 1, settings.levels)
         self.points = constellation(settings.levels, settings.devices, settings.function)
         self.offers = Counts if settings.function == "type" else Mean
-        self.axes = self.points.shape[1]
         self.rotation = make_rotation(settings.codeword_length, self.context.seed, self.context.device)
 
     def broadcast(
@@ -91,16 +92,27 @@ class ChannelComp(Scheme):
         """Announce the scale of every layer, and how often each level occurs."""
         size, seed = base_update.numel(), new_seed(rng)
         air = plan_round(size, self.settings, self.context)
-        if air.room < self.axes:
-            raise ConfigError(
-                f"{self.name} needs {self.axes} channel uses for a parameter, but the round has {air.room}"
-            )
-        chosen = chosen_parameters(seed, size, air.room // self.axes)
-        own, layers = take(base_update, chosen), take(self._layers(size), chosen)
+        points = self.design(base_update, memory, air)
+        axes = points.shape[1]
+        if air.room < axes:
+            raise ConfigError(f"{self.name} needs {axes} channel uses for a parameter, but the round has {air.room}")
+        chosen = chosen_parameters(seed, size, air.room // axes)
+        scales, prior = self._seen(take(base_update, chosen), take(self._layers(size), chosen))
+        values = {"scales": scales, "prior": prior, "seed": seed}
+        told = {} if points is self.points else {"points": points}
+        return Broadcast(size, air.num_uses, values | told), base_update
+
+    def design(self, base_update: Float[Tensor, " params"], memory: Memory, air: Air) -> Float[Tensor, "levels axes"]:
+        """Return the points of the round; those of every round need not be announced."""
+        return self.points
+
+    def _seen(
+        self, own: Float[Tensor, " chosen"], layers: Int[Tensor, " chosen"]
+    ) -> tuple[Float[Tensor, " layers"], Float[Tensor, " levels"]]:
+        """Return the outermost levels of every layer, and how often each level occurs."""
         scales = (layer_scales(own, layers) * self.settings.clip).clamp(min=SMALLEST)
         seen = torch.bincount(nearest_level(own / scales[layers], len(self.levels)), minlength=len(self.levels)) + 1.0
-        values = {"scales": scales, "prior": seen / seen.sum(), "seed": seed}
-        return Broadcast(size, air.num_uses, values), base_update
+        return scales, seen / seen.sum()
 
     def _layers(self, num_params: int) -> Int[Tensor, " params"]:
         return self.context.parameter_layers(num_params, self.settings.fragment_length).to(self.rotation.device)
@@ -109,19 +121,21 @@ class ChannelComp(Scheme):
         """Return what both sides derive from the broadcast."""
         size, values = broadcast.num_params, broadcast.values
         air = plan_round(size, self.settings, self.context)
-        chosen = chosen_parameters(values["seed"], size, air.room // self.axes)
+        points = values.get("points", self.points).to(values["prior"])
+        axes = points.shape[1]
+        chosen = chosen_parameters(values["seed"], size, air.room // axes)
         limits = values["scales"][take(self._layers(size), chosen)]
         return ChannelCompRound(
             chosen,
             limits,
+            points,
             values["prior"],
-            carrier_of(self, air, self.axes * len(limits), self.axes),
+            carrier_of(self, air, axes * len(limits), axes),
         )
 
     def _centred(self, of_round: ChannelCompRound) -> Float[Tensor, "levels axes"]:
         """Return the points less their mean, as often as levels occur."""
-        points = self.points.to(of_round.prior)
-        return points - of_round.prior @ points
+        return of_round.points - of_round.prior @ of_round.points
 
     def encode(
         self, messages: Float[Tensor, "devices params"], broadcast: Broadcast, csi: AtDevices, *, rng: torch.Generator
@@ -150,12 +164,13 @@ class ChannelComp(Scheme):
         carrier, air, heard = of_round.carrier, of_round.carrier.air, in_phase(received)
         told, scale = hear_devices(heard, air, csi), float(broadcast.agreed["scale"])
         number = told.in_slots[air.rows].round().clamp(max=self.settings.devices)
-        devices = carrier.of_slots(number)[:: self.axes].long()
-        sums = carrier.numbers_of(carrier.hear(heard)).unflatten(0, (-1, self.axes))
+        axes = of_round.points.shape[1]
+        devices = carrier.of_slots(number)[::axes].long()
+        sums = carrier.numbers_of(carrier.hear(heard)).unflatten(0, (-1, axes))
         # where nothing was sent, all devices have the one level that is announced
         y, noise_var = (sums / scale, told.noise_var / scale**2) if scale > 0 else (0 * sums, 1.0)
         if self.settings.function != "type":
-            return self._function(y, noise_var, of_round, devices, told.num_active, private), {}
+            return self._function(y, noise_var, of_round, devices, told.num_active, private), remember(told)
         counts, soft = count_levels(y, noise_var, self._centred(of_round), of_round.prior, devices)
         soft = soft * (told.num_active / devices.clamp(min=1))[:, None].to(soft)  # a block weighs what others do
         output = Counts(
@@ -168,7 +183,7 @@ class ChannelComp(Scheme):
             scales=of_round.limits,
             own=self._own(private, of_round) if self.context.include_base_station else None,
         )
-        return output, {}
+        return output, remember(told)
 
     def _function(
         self,
@@ -181,8 +196,10 @@ class ChannelComp(Scheme):
     ) -> Mean:
         """Return the posterior mean of the function."""
         known = (heard, noise_var, self._centred(of_round), of_round.prior, devices)
-        function = self.settings.function
-        value = estimate_mean(*known) if function == "mean" else estimate_function(*known, FUNCTIONS[function])
+        function, steps = self.settings.function, heard.shape[1] == 1  # points on a line have equal steps
+        value = (
+            estimate_mean(*known) if function == "mean" and steps else estimate_function(*known, FUNCTIONS[function])
+        )
         value = value * of_round.limits.to(value)
         if self.context.include_base_station:
             value = (value * devices + take(own, of_round.chosen).to(value)) / (devices + 1)

@@ -240,6 +240,15 @@ class TbmaLatticeSettings(PilotedSettings):
     """The outermost levels, over the root mean square of their layer in the base station's own update."""
 
 
+class NoiseAwareSettings(ChannelCompSettings):
+    """Options of noise-aware ChannelComp."""
+
+    devices: int = Field(default=16, ge=1, le=64)
+    """The most devices that send at once; more levels allow fewer: 3 at most 43, 4 at most 16, 5 at most 10, 6 at most 7."""
+    function: Literal["type", "mean", "median", "maximum"] = "mean"
+    """What the sum of points is to tell: how many devices have each level, or one function of the levels."""
+
+
 class ComputationRateSettings(SlotSettings):
     """Options of compute-and-forward."""
 
