@@ -11,7 +11,7 @@ what is in the air, and energetic slots, in which devices agree less, have less 
     energy of the base station's fragments ──► schedule ──► asked slots (announced with the codebook)
     signal [asked, uses] ──► repeat ──► channel ──► combine ──► decoder ──► put_slots: zero in all other slots
 
-The receiver's part is `decoders/estimate/copies.py`.
+The receiver's part is in `schemes/digital/repetition.py`.
 """
 
 import math
