@@ -40,7 +40,7 @@ def analog_sum():
     del sys.modules["analog_sum"]
 
 
-SLOW = ("posterior", "blind", "blind-net", "semi-blind", "covariance", "tuma", "md-aircomp-plus")
+SLOW = ("posterior", "blind", "blind-net", "semi-blind", "covariance", "tuma", "tuma-self", "md-aircomp-plus")
 """Uplinks whose conformance takes more than ten seconds; receivers also pass `check_receiver` on their own."""
 
 
@@ -74,7 +74,9 @@ def staying(snr_db, antennas=8):
     return make_channel(ChannelSettings(kind="fading", snr_db=snr_db, antennas=antennas), PowerSettings())
 
 
-CHANNELS = dict.fromkeys([name for name in (*receiver_names(), "tuma") if not needs_phase(name)], hardened) | {
+CHANNELS = dict.fromkeys(
+    [name for name in (*receiver_names(), "tuma", "tuma-self") if not needs_phase(name)], hardened
+) | {
     "reed": partial(hardened, antennas=512),
     "receiver-csi": staying,
     "md-aircomp-plus": partial(staying, antennas=512),

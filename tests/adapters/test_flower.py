@@ -403,7 +403,7 @@ def test_every_scheme_with_error_feedback_does_under_flower_what_it_does_alone(n
     trained = scheme_class(name).facts.sends == LEARNED
     uplink = aircomp.make_scheme(name) if trained else make_scheme(name, codeword_length=128)
     rule = "sign-vote" if uplink.offers is Vote else "mean"
-    air = make_channel(FADING, PowerSettings()) if name == "tuma" else Awgn(20.0)  # zones need places
+    air = make_channel(FADING, PowerSettings()) if uplink.needs_places else Awgn(20.0)
     result = start(make_strategy(uplink, aggregator=rule, channel=air), LoopGrid(make_app(), 3), rounds=2)
     alone = by_hand(Link(uplink, air, rule), 3, 2)
     torch.testing.assert_close(flat(result.arrays), alone, rtol=1e-4, atol=1e-5)

@@ -31,8 +31,6 @@ from aircomp.decoders.fading.receiver import (
 from aircomp.decoders.settings import TumaSettings
 from aircomp.errors import ShapeError
 
-NAME = "tuma"
-"""What results call the scheme."""
 _SPREAD = 1e-4
 """Of powers, relative to the largest: below it they differ by rounding."""
 _MISSED = 3

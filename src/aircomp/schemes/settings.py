@@ -489,3 +489,10 @@ class TumaLinkSettings(RepeatedSettings, InformedSettings):
     """Options of TUMA on the digital link."""
 
     decoder: TumaSettings = TumaSettings()
+
+
+class TumaSelfLinkSettings(TumaLinkSettings):
+    """Options of TUMA with devices that select themselves."""
+
+    target: int = Field(default=5, ge=1, le=100_000)
+    """How many devices shall send in a round."""

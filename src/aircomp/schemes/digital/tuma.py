@@ -18,7 +18,7 @@ from aircomp.channel.base import AtDevices, AtReceiver
 from aircomp.channel.places import Layout, places
 from aircomp.common.packing import pack
 from aircomp.common.rng import generator
-from aircomp.decoders.tuma import NAME, Tuma, Zones
+from aircomp.decoders.tuma import Tuma, Zones
 from aircomp.errors import ConfigError
 from aircomp.quantize.codebook import kmeans_plus_plus
 from aircomp.schemes.base import Broadcast, Memory, Scheme, SchemeContext, Sent
@@ -128,7 +128,7 @@ class TumaLink(Digital):
         if self.zones == 1:
             return sent
         signal: Any = sent.signal  # Codewords
-        zone = zone_of(_known(csi.positions), self.zones).to(signal.indices.device)
+        zone = zone_of(_known(csi.positions, self.name), self.zones).to(signal.indices.device)
         words = signal.indices.long() + len(self.codebook) * zone[:, None]
         return replace(sent, signal=replace(signal, indices=words, codebook=self.words))
 
@@ -140,7 +140,7 @@ class TumaLink(Digital):
         csi: AtReceiver,
     ) -> tuple[Counts, Memory]:
         """Estimate how many devices sent each codeword, whatever their zone."""
-        zones = known_zones(_known(csi.layout), self.zones, self.receiver_settings.places)
+        zones = known_zones(_known(csi.layout, self.name), self.zones, self.receiver_settings.places)
         receiver = Tuma(pack(self.words), zones, self.receiver_settings)
         return Radio(self, receiver).decode(received, broadcast, private, csi)
 
@@ -151,9 +151,9 @@ class TumaLink(Digital):
         return super().diagnose(replace(sent, signal=chosen), broadcast, output)
 
 
-def _known(places: Any) -> Any:
+def _known(places: Any, name: str) -> Any:
     if places is None:
         raise ConfigError(
-            f"uplink = {NAME!r} needs to know places; use channel.kind = 'fading' without in-phase control"
+            f"uplink = {name!r} needs to know places; use channel.kind = 'fading' without in-phase control"
         )
     return places
