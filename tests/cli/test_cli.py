@@ -166,7 +166,8 @@ def test_cost_tells_seconds_and_joules_of_a_round(tmp_path, capsys):
 def test_cost_of_all_schemes_leaves_out_what_cannot_be_sent(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("aircomp.schemes.cost.decoding_flops", lambda *_: 0.0)  # which takes seconds
     assert call("cost", "--parameters", "2000", "--num-active", "40", "--out", tmp_path) == 0
-    result, names = read_json(tmp_path / "result.json"), ["channelcomp", "receiver-csi", "lattice-ldpc", "nomographic"]
+    result = read_json(tmp_path / "result.json")
+    names = ["channelcomp", "channelcomp-noise-aware", "receiver-csi", "lattice-ldpc", "nomographic"]
     assert list(result["config"]["left_out"]) == names
     assert [row["uplink"] for row in result["rows"]] == [name for name in aircomp.uplink_names() if name not in names]
     assert "left out: channelcomp: 40 devices may send at once" in capsys.readouterr().out
