@@ -306,7 +306,7 @@ def _check_agreement(make: Callable[[], Scheme], base: Tensor, messages: Tensor,
         assert spent <= most or air.nominal_energy == 0, f"an attacker spends {spent:.3g}, expected at most {most:.3g}"
 
 
-def _listed(named: tuple[str, Tensor]) -> tuple[str, list[Any]]:
+def _listed(named: tuple[str, Tensor]) -> tuple[str, Any]:  # Any: a number, or a list of them
     return named[0], named[1].tolist()
 
 
