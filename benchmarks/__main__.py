@@ -52,16 +52,24 @@ def against(before: Path, slots: int = 10_000, repeats: int = 5, threads: int = 
     show(title, bench_against(before, slots, repeats, threads), *columns)
 
 
-def growth(repeats: int = 3) -> None:
-    """Show how time grows with slots, codewords, uses and devices: slopes on log axes, measured and expected.
+def growth(contender: tuple[str, ...] = (), repeats: int = 3, figures: Path | None = None) -> None:
+    """Show how time and memory grow with the sizes of a round: slopes on log axes, measured and expected.
 
     Args:
+        contender: What to measure; by default all.
         repeats: Interleaved repeats; the median counts.
+        figures: Directory for growth-time.svg and growth-memory.svg.
     """
-    from benchmarks.growth import bench_growth
+    from benchmarks.growth import EXPECTED, bench_growth, draw_growth
 
-    columns = ("contender", "axis", "from_to", "milliseconds", "slope", "expected", "within")
-    show("growth, one thread", bench_growth(repeats), *columns)
+    for name in contender:
+        check_choice("--contender", name, list(EXPECTED))
+    rows = bench_growth(repeats, contender or tuple(EXPECTED))
+    columns = ("contender", "axis", "from_to", "milliseconds", "slope", "expected")
+    show("growth, one thread", rows, *columns, "mib", "memory_slope", "memory_expected", "within")
+    if figures is not None:
+        draw_growth(rows, figures / "growth-time.svg")
+        draw_growth(rows, figures / "growth-memory.svg", memory=True)
 
 
 def train(slots: tuple[int, ...] = (64, 256), repeats: int = 7) -> None:
@@ -148,18 +156,20 @@ def flower(rounds: int = 8, devices: int = 4, workers: int = 2) -> None:
     show(f"digits, {devices} devices, {workers} processes", rows, *columns)
 
 
-def memory(scheme: tuple[str, ...] = ("gamp", "hybrid"), millions: tuple[float, ...] = (1.0, 20.0)) -> None:
+def memory(scheme: tuple[str, ...] = (), millions: tuple[float, ...] = (1.0, 5.0)) -> None:
     """Show the peak memory and the time of one round of ten devices against the size of the model.
 
     Args:
-        scheme: Names of schemes.
+        scheme: Names of schemes; by default one of each kind.
         millions: Millions of parameters.
     """
-    from benchmarks.memory import bench_memory
+    from benchmarks.memory import SCHEMES, bench_memory
 
-    rows = [row for name in scheme for row in bench_memory(name, millions)]
-    columns = ("contender", "parameters", "messages_mib", "before_mib", "peak_mib", "seconds")
-    show("one round, ten devices", rows, *columns, "size_times_smallest", "times_smallest")
+    for name in scheme:
+        check_choice("--scheme", name, uplink_names())
+    rows = [row for name in scheme or SCHEMES for row in bench_memory(name, millions)]
+    columns = ("contender", "parameters", "messages_mib", "before_mib", "peak_mib", "round_times_messages")
+    show("one round, ten devices", rows, *columns, "seconds", "size_times_smallest", "times_smallest")
 
 
 BENCHMARKS = (short, decode, against, growth, train, simulate, schemes, together, flower, memory)
