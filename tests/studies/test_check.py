@@ -63,7 +63,7 @@ def cheat(honest, kind):
     [
         ("private", "encode reaches for more than the broadcast .broadcast left self.own on the scheme"),
         ("spends", "devices spend 10 times the power"),
-        ("remembers", "decode reaches for what another verb left"),
+        ("remembers", "decode knows more than what it hears .* it fails: .*Remembers.decode raised KeyError"),
         ("draws", "equal seeds give other signals"),
     ],
 )

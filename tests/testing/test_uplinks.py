@@ -163,7 +163,7 @@ def in_a_closure():
         (WithFallback, r"encode reaches for more than .*left self\.exact_unit on the scheme\): from its wire form"),
         (InAPart, r"encode reaches for more than the broadcast \(broadcast left self\.part\.stored on the scheme\)"),
         (OnTheClass, "encode knows more than the broadcast .* in a process of its own it sends other signals"),
-        (ByContent, "encode knows more than the broadcast .* it raises .*KeyError"),
+        (ByContent, "encode knows more than the broadcast .* it fails: .*ByContent.encode raised KeyError"),
         (OfTheFirst, "encode knows more than the broadcast .* it sends other signals"),
         (in_a_closure(), "encode knows more than the broadcast .* it sends other signals"),
     ],

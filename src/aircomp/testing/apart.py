@@ -11,6 +11,7 @@ from safetensors.torch import load, save
 
 from aircomp.common.rng import fixed_generator
 from aircomp.common.tensors import tensor_hash
+from aircomp.errors import AirCompError
 from aircomp.link import Link, aggregate, broadcast, carry, communicate, decode, encode, sound
 from aircomp.schemes.base import Broadcast, Sent
 
@@ -81,14 +82,14 @@ def remembers(make: Callable[[], Link], num_devices: int, num_params: int) -> st
     try:
         alone, _, carried = _alone(lambda: send(wire)).partition(b" ")
     except _Raised as error:
-        return f"{beside} raises {error}"
+        return f"{beside} fails: {error}"
     if alone != signal:
         return f"{beside} sends other signals"
     beside = "decode knows more than what it hears and what was broadcast: in a process of its own it"
     try:
         same = not carried or _alone(lambda: receive(carried)) == update
     except _Raised as error:
-        return f"{beside} raises {error}"
+        return f"{beside} fails: {error}"
     return "" if same else f"{beside} gives another update"
 
 
@@ -116,7 +117,7 @@ def _alone(do: Callable[[], bytes]) -> bytes:
         kind, said = pipe.read(1), pipe.read()
     os.waitpid(pid, 0)
     if kind != b"+":
-        raise _Raised(said.decode() or "no exception, but ends")
+        raise _Raised(said.decode() or "it ends without a word")
     return said
 
 
@@ -125,4 +126,5 @@ def _outcome(do: Callable[[], bytes]) -> bytes:
     try:
         return b"+" + do()
     except Exception as error:
-        return b"-" + f"{type(error).__name__}: {error}".encode()
+        said = str(error) if isinstance(error, AirCompError) else f"{type(error).__name__}: {error}"
+        return b"-" + said.encode()
