@@ -23,24 +23,24 @@ from helpers.records import read_lines
 pytestmark = pytest.mark.process
 
 KILLS = 20
+"""Of each command with each engine, spread evenly over as long as it takes."""
 LONG = 600
 """Seconds in which a command ends, on a busy machine, too."""
 RUN = TINY_RUN | {"--rounds": "12", "--checkpoint-seconds": "0"}
 del RUN["--engine"]
-WORKERS = {"--engine": "processes", "--workers": "2"}
 # one command both begins a run and continues it
 COMMANDS = {
-    "simulate": ["simulate", "digits", *words(RUN | WORKERS), "--uplink", "gamp", "--resume"],
-    "collect": ["collect", "digits", *words(RUN | WORKERS), "--raw", "--resume"],
-    "pretrain": ["pretrain", "FRAGMENTS", *words(TINY_TRAINING | {"--epochs": "6"}), "--resume"],
-    "reproduce": ["reproduce", "codebook_geometry", "--seeds", "1", "--workers", "1"],
-    "arena": ["arena", "--challenge", "challenge.toml", "--seeds", "2", "--workers", "2"],
+    "simulate": ["simulate", "digits", *words(RUN), "--uplink", "gamp", "--resume"],
+    "collect": ["collect", "digits", *words(RUN), "--raw", "--resume"],
+    "reproduce": ["reproduce", "codebook_geometry", "--seeds", "1"],
+    "arena": ["arena", "--challenge", "challenge.toml", "--seeds", "2"],
 }
-ON_RAY = ["--engine", "ray", "--workers", "2"]
-COMMANDS |= {
-    "simulate on Ray": ["simulate", "digits", *words(RUN), *ON_RAY, "--uplink", "gamp", "--resume"],
-    "arena on Ray": ["arena", "--challenge", "challenge.toml", "--seeds", "2", *ON_RAY],
+KILLED = {
+    f"{name} on {engine}": [*args, "--engine", engine, "--workers", "2"]
+    for name, args in COMMANDS.items()
+    for engine in ("processes", "ray")
 }
+KILLED["pretrain"] = ["pretrain", "FRAGMENTS", *words(TINY_TRAINING | {"--epochs": "6"}), "--resume"]  # has no engine
 FORGOTTEN = ("second", "environment", "checksum", "events.out", ".lock", ".png", ".svg", ".html")
 """Times, and what holds or covers them."""
 
@@ -58,21 +58,25 @@ def fragments(tmp_path_factory) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_in_production")
-@pytest.mark.parametrize("command", list(COMMANDS))
+@pytest.mark.parametrize("command", list(KILLED))
 def test_killed_at_any_time_it_ends_with_the_same_bits(command, fragments, tmp_path):
     (tmp_path / "challenge.toml").write_text(emit(CHALLENGE))
-    args = [str(fragments) if word == "FRAGMENTS" else word for word in COMMANDS[command]]
+    args = [str(fragments) if word == "FRAGMENTS" else word for word in KILLED[command]]
     inside, begun = partial(os.chdir, tmp_path), time.perf_counter()
     assert Command(*args, "--out", "whole", prepare=inside).wait(LONG) == 0
     duration, expected = time.perf_counter() - begun, kept(tmp_path / "whole")
-    rng, out, killed, ended = random.Random(command), 0, 0, 0
+    instants = [(i + 0.5) / KILLS * duration for i in range(KILLS)]
+    random.Random(command).shuffle(instants)
+    out, killed, ended = 0, 0, 0
     while killed < KILLS or not ended:
         process = Command(*args, "--out", f"killed-{out}", prepare=inside)
-        code = process.kill_after(rng.random() * duration) if killed < KILLS else process.wait(LONG)
+        code = process.kill_after(instants[killed]) if killed < KILLS else process.wait(LONG)
         if code is None:
             killed += 1
             continue
         assert code == 0, process.said
+        if killed < KILLS:
+            instants[killed] *= 0.9  # it was faster than the whole run
         assert kept(tmp_path / f"killed-{out}") == expected
         out, ended = out + 1, ended + 1
 

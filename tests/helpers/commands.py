@@ -7,12 +7,13 @@ import signal
 import sys
 import time
 import traceback
+import uuid
 from collections.abc import Callable
 
 import pytest
 
 from aircomp.cli import main
-from helpers.processes import alive, descendants
+from helpers.processes import alive, descendants, marked
 
 PATIENCE = 5.0
 """Seconds in which everything that a killed command had started must end."""
@@ -44,9 +45,11 @@ class Command:
 
     def __init__(self, *args: object, prepare: Callable[[], object] | None = None):
         self._read_end, write_end = os.pipe()
+        self._mark = uuid.uuid4().hex
         self.pid = os.fork()
         if self.pid == 0:
             os.setsid()
+            os.environ["STARTED_BY"] = self._mark  # of all processes that it starts, and these start
             os.dup2(write_end, 2)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -78,13 +81,16 @@ class Command:
             started = descendants(self.pid)
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-            wait_for(lambda: not alive(started), PATIENCE)  # they see that it died, and follow
-            if left := alive(started):
-                pytest.fail(f"{len(left)} of the {len(started)} processes that it started outlived it by {PATIENCE} s")
+            wait_for(lambda: not self._left(started), PATIENCE)  # they see that it died, and follow
+            if left := self._left(started):
+                pytest.fail(f"{len(left)} processes that it started, of {len(started)}, outlived it by {PATIENCE} s")
         while not self._read_ended():
             pass
         os.close(self._read_end)
         return os.waitstatus_to_exitcode(status) if ended else None
+
+    def _left(self, started: set[int]) -> set[int]:
+        return alive(started | marked(f"STARTED_BY={self._mark}"))
 
     @property
     def said(self) -> str:

@@ -22,6 +22,18 @@ def descendants(root: int | None = None) -> set[int]:
     return found
 
 
+def marked(variable: str) -> set[int]:
+    """Return the living processes, whoever their parent is, that were started with a variable NAME=VALUE (on Linux)."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if variable.encode() in path.read_bytes().split(b"\0"):
+                found.add(int(path.parent.name))
+        except OSError:  # gone in the meantime, or another user's
+            continue
+    return found
+
+
 def alive(pids: set[int]) -> set[int]:
     """Return those of some processes that have not ended (on Linux)."""
 
