@@ -45,7 +45,6 @@ SHORT = {
     "digital-rate": {"uplink.name": "gamp", "uplink.energy": "matched", "uplink.rate": "auto"},
     "analog-lmmse": {"uplink.name": "analog", "uplink.estimate": "lmmse"},
     "analog-sketched": {"uplink.name": "analog"} | SKETCHED,
-    "a-dsgd-sketched": {"uplink.name": "a-dsgd"} | SKETCHED,
     "refined-sketched": {"uplink.name": "refined-analog"} | SKETCHED,
     "refined-soft": {"uplink.name": "refined-analog", "aggregate.readout": "soft"},
 }
