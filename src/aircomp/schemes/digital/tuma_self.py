@@ -37,7 +37,7 @@ from aircomp.schemes.settings import TumaSelfLinkSettings
 
 THRESHOLD = "threshold"
 """What is announced, and remembered with the number of devices that sent."""
-RATE = 0.2
+RATE = 0.05
 """γ: how far the logarithm of the threshold moves at most. The authors' threshold of losses moves by .004 for each device too
 many, at a target of 100."""
 LOWEST = 1e-3
