@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from aircomp.encode.constellation import FUNCTIONS, constellation, differences, least_distance
+from aircomp.encode.constellation import FUNCTIONS, constellation, differences
+from helpers.constellations import least_distance
 
 
 def relaxed(levels, devices, function, rounds=6000):

@@ -8,12 +8,13 @@ import torch
 import aircomp
 from aircomp.channel.awgn import Awgn
 from aircomp.decoders.types import count_levels, estimate_function, estimate_mean, estimate_types, types
-from aircomp.encode.constellation import FUNCTIONS, constellation, differences
+from aircomp.encode.constellation import FUNCTIONS, constellation
 from aircomp.errors import ConfigError
 from aircomp.link import Link, communicate
 from aircomp.schemes.channelcomp import ChannelComp
 from aircomp.schemes.registry import make_scheme
 from aircomp.schemes.settings import SchemeSettings
+from helpers.constellations import least_distance
 
 
 def all_inputs(levels, devices):
@@ -29,12 +30,6 @@ def exchange(levels, snr_db, *, rule="mean", readout="integers", number=6, param
     given = torch.randn(number + 1, params, generator=torch.Generator().manual_seed(0))
     link = Link(make_scheme(settings), Awgn(snr_db, "transmit"), rule, readout=readout)
     return communicate(link, given[0], given[1:], {}, 0)
-
-
-def least_distance(points, devices):
-    """Return how near the sums of two types come to each other, over how much the type changes between them."""
-    apart, change = differences(points.shape[-2], devices, "type")
-    return ((apart.to(points) @ points).norm(dim=-1) / change.to(points)).amin(dim=-1)
 
 
 @pytest.mark.parametrize(("levels", "devices"), [(2, 5), (3, 4), (4, 3)])
