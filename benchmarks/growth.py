@@ -18,7 +18,7 @@ import torch
 
 from aircomp.aggregation.rules import aggregate
 from aircomp.channel.awgn import Awgn, transmit
-from aircomp.channel.make import make_channel
+from aircomp.channel.base import make_channel
 from aircomp.channel.settings import FadingSettings, PowerSettings
 from aircomp.channel.signal import Symbols
 from aircomp.common import rng as rngs
@@ -32,7 +32,7 @@ from aircomp.decoders.settings import AmpDaNetSettings, GampNetSettings
 from aircomp.encode.codebook import count, make_codebook
 from aircomp.link import Link
 from aircomp.quantize.codebook import nearest
-from aircomp.report.figures import labelled_panels
+from aircomp.report.figures import panels as panels_of
 from aircomp.report.page import standalone_svg
 from benchmarks.timing import interleaved
 
@@ -133,7 +133,7 @@ def draw_growth(rows: Sequence[Row], path: Path, *, memory: bool = False) -> Non
         line = [(float(k), 2.0 ** (k * row[expected])) for k in range(len(values))]
         grey.setdefault(panel, {})[f"a slope of {row[expected]:g}"] = line
     said = "; ".join(f"{r['contender']} over {r['axis']} {r[found]:.2f} of {r[expected]:g}" for r in rows)
-    figure = labelled_panels(
+    figure = panels_of(
         panels,
         x="doublings of the size",
         y=f"times the {kind}",
