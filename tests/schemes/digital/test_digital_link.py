@@ -192,7 +192,7 @@ def divided(counts, codewords):
 def test_every_rule_gives_zero_where_nothing_was_asked_for(rule, own, rng):
     messages, base = heavy_tailed(5, 403, rng), heavy_tailed(1, 403, rng)[0]
     exchange = send(repeated(4, snr_db=5.0, context={"include_base_station": own}), messages, base)
-    update = split(aggregate_output(exchange.output, rule), 4)
+    update = split(aggregate_output(exchange.output, rule, base=base), 4)
     asked = torch.zeros(101, dtype=torch.bool).index_fill(0, exchange.broadcast.values["asked"].long(), True)
     assert torch.isfinite(update).all()
     assert not update[~asked].any()
