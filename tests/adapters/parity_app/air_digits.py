@@ -12,8 +12,8 @@ from torch import nn
 import aircomp
 from aircomp.adapters.flower import UplinkStrategy, uplink_mod
 from aircomp.channel.base import make_channel
-from aircomp.data.images import load
 from aircomp.common.threads import one_thread
+from aircomp.data.images import load
 from aircomp.engines.trainer import BASE_STATION, Task, Trainer
 from aircomp.federation.evaluate import evaluate
 from aircomp.federation.experiment import load_experiment
