@@ -72,7 +72,7 @@ class TbmaRound:
     needs="in phase",
     source="Martinez-Gost et al. 2026",
     checked="derived",
-    against="types of 2 levels err by 2Q(1/(√2 σ)), of 3 as a hexagon says",
+    against="types of two levels err by 2Q(1/(√2 σ)), of three as the cells of a triangular lattice say",
 )
 class TbmaLattice(Scheme):
     """Levels with waveforms of their own, and the nearest counts.
