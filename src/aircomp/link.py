@@ -318,6 +318,7 @@ class Exchange:
     broadcast: Broadcast
     private: Private
     sent: Sent
+    """What devices mean to send; on the air, jammers put noise in its place."""
     output: Output
     update: Float[Tensor, " params"]
     """The aggregate."""
@@ -441,16 +442,16 @@ def _send_part(
         radio, channel = link.scheme.uses_radio, link.effective_channel
         admission = admit(channel, base_update, messages, memory, uses, attack, rng, radio)
         csi = without_refused(csi, admission.admitted, announced.num_uses)
-    sent = encode(link, messages, announced, csi, index)
+    sent = on_air = encode(link, messages, announced, csi, index)
     if attack is not None and link.scheme.uses_radio and announced.num_uses:
         from aircomp.schemes.attack import attacked  # few rounds have attackers
 
-        sent, csi = attacked(link.scheme.name, sent, announced, csi, attack, rng=link.rng("jamming", index))
-    received = carry(link, sent, csi, index)
+        on_air, csi = attacked(link.scheme.name, sent, announced, csi, attack, rng=link.rng("jamming", index))
+    received = carry(link, on_air, csi, index)
     output, memory = decode(link, received, replace(announced, agreed=sent.agreed), private, csi)
     update = aggregate(link, output, base_update)
     with blaming(sent.signal):
-        air = measure(link.scheme, announced, sent, csi)
+        air = measure(link.scheme, announced, on_air, csi)
     if admission is not None and admission.air is not None:
         memory, air = {**memory, **admission.memory}, add_up([in_units(admission.air, sent.signal.power), air])
     return Exchange(base_update, messages, announced, private, sent, output, update, memory, air, admission)

@@ -8,7 +8,7 @@ from aircomp.channel.awgn import Awgn
 from aircomp.channel.base import Attack
 from aircomp.device.settings import CorruptionSettings
 from aircomp.errors import ConfigError
-from aircomp.link import Link
+from aircomp.link import Link, diagnose
 from aircomp.schemes.attack import attack_of
 from aircomp.schemes.meter import TOLERANCE, check_power, record_of
 from aircomp.schemes.outputs import Vote
@@ -102,6 +102,14 @@ def test_a_lie_about_a_scale_leaves_schemes_without_one_alone():
     lie = Attack(BAD, report=10.0)
     for name in ("a-dsgd", "gamp", "tdma-coded"):
         assert torch.equal(sent(name, given, lie).update, sent(name, given, None).update)
+
+
+@pytest.mark.parametrize("name", [*AGREEING, "a-dsgd", "gamp", "fsk-mv"])
+def test_a_jammed_round_is_diagnosed_as_any_other(name):
+    link = Link(sized(name), Awgn(10.0, "transmit"), "sign-vote" if scheme_class(name).offers is Vote else "mean")
+    given = messages()
+    quiet, jammed = (link.send(given, given.mean(dim=0), attack) for attack in (None, Attack(BAD, jams=True)))
+    assert diagnose(link, jammed).keys() == diagnose(link, quiet).keys()
 
 
 def test_a_scheme_without_a_signal_cannot_be_jammed():
