@@ -104,6 +104,13 @@ def test_a_lie_about_a_scale_leaves_schemes_without_one_alone():
         assert torch.equal(sent(name, given, lie).update, sent(name, given, None).update)
 
 
+@pytest.mark.parametrize("name", [*AGREEING, "a-dsgd", "gamp", "tdma-coded"])
+def test_a_round_with_a_liar_is_metered_by_what_is_spent(name):
+    done = sent(name, messages(), Attack(BAD, report=10.0))
+    check_power([record_of(done.air)])  # the least that a comparison asks
+    assert float(done.air.energy.mean()) > 0
+
+
 @pytest.mark.parametrize("name", [*AGREEING, "a-dsgd", "gamp", "fsk-mv"])
 def test_a_jammed_round_is_diagnosed_as_any_other(name):
     link = Link(sized(name), Awgn(10.0, "transmit"), "sign-vote" if scheme_class(name).offers is Vote else "mean")

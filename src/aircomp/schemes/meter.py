@@ -70,7 +70,9 @@ def measure(scheme: Scheme, broadcast: Broadcast, sent: Sent, csi: Csi) -> Air:
     of_honest = float(_reported(each, csi).mean()) if len(each) else 0.0
     if sent.capped:
         nominal *= min(of_honest / nominal, 1.0)
-    if of_honest:  # what attackers spend is not the scheme's doing
+    if _lied(csi):  # no scheme has the power that a false report would give it
+        nominal = float(each.mean())
+    elif of_honest:  # what attackers spend is not the scheme's doing
         nominal *= float(each.mean()) / of_honest
     boost = _boost(broadcast, spent, csi)
     if boost is not None:
@@ -136,6 +138,12 @@ def _boost(broadcast: Broadcast, spent: Float[Tensor, "devices slots"], csi: Csi
         return None
     blocks = slot_blocks(spent.shape[1], broadcast.num_uses // spent.shape[1], csi.at_devices.block_uses)
     return csi.at_devices.scale.abs().double().square().to(spent.device)[:, blocks]
+
+
+def _lied(csi: Csi) -> bool:
+    """Tell whether somebody reports another amplitude than the true one."""
+    reports = csi.at_devices.reports
+    return reports is not None and bool(((reports > 0) & (reports != 1)).any())
 
 
 def _reported(energies: Float[Tensor, " devices"], csi: Csi) -> Float[Tensor, " agreeing"]:
