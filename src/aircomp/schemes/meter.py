@@ -148,6 +148,8 @@ def _lied(csi: Csi) -> bool:
 
 def _reported(energies: Float[Tensor, " devices"], csi: Csi) -> Float[Tensor, " agreeing"]:
     """Return the energies of those who agree on a scale, as they report them."""
+    if csi.at_devices.reports is None:
+        return energies  # as they are: a root and a square would round
     return csi.at_devices.as_reported(energies.sqrt()).square()
 
 
